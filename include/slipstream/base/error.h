@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Errors. Four kinds, told apart by who can do something about it; each carries the exit code of the command line.
+// Every message says what was wrong, where, and what to do.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace slipstream {
+
+// A failed check: our bug. Also the base of the other kinds, so that one catch clause sees them all.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const std::string& what) : std::runtime_error(what) {}
+  virtual int exit_code() const { return 70; }
+};
+
+// The user can fix it: a flag, a key of the configuration, the environment.
+class ConfigError : public Error {
+ public:
+  using Error::Error;
+  int exit_code() const override { return 2; }
+};
+
+// A file of the user's is missing, truncated or not what it should be: names the file and the place in it.
+class DataError : public Error {
+ public:
+  using Error::Error;
+  int exit_code() const override { return 3; }
+};
+
+// A peer or the network: names the peer and the operation.
+class FabricError : public Error {
+ public:
+  using Error::Error;
+  int exit_code() const override { return 4; }
+};
+
+// Training itself went wrong (the loss is not a number any more). The exit code is that of a bad configuration:
+// the usual cure is a smaller learning rate.
+class DivergedError : public ConfigError {
+ public:
+  using ConfigError::ConfigError;
+};
+
+// The user pressed Ctrl-C or the supervisor asked us to stop.
+class Interrupted : public Error {
+ public:
+  using Error::Error;
+  int exit_code() const override { return 130; }
+};
+
+// Throws E with a formatted message.
+template <typename E = Error, typename... Args>
+[[noreturn]] void fail(fmt::format_string<Args...> text, Args&&... args) {
+  throw E(fmt::format(text, std::forward<Args>(args)...));
+}
+
+// Checks an invariant of our own code; the user's input is checked with fail<ConfigError>() and its like.
+template <typename... Args>
+void check(bool holds, fmt::format_string<Args...> text, Args&&... args) {
+  if (!holds) fail<Error>(text, std::forward<Args>(args)...);
+}
+
+}  // namespace slipstream

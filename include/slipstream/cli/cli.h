@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The command line as a function, for programs that bring strategies of their own (see examples/my_strategy.cc).
+#pragma once
+
+#include <slipstream/strategy/registry.h>
+
+namespace slipstream {
+
+// Returns the exit code: 0 done, 2 usage or configuration, 3 data, 4 peers or network, 70 our bug, 130 interrupted.
+int run_cli(int argc, char** argv, const Registry& registry);
+
+}  // namespace slipstream

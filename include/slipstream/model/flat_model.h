@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// FlatModel: a model as two flat ranges of floats, weights and gradients, plus named slots (one per parameter tensor, in
+// registration order, without gaps). It owns the memory; torch tensors are views of it. It knows nothing of torch.
+//
+// Bucket: a contiguous piece of the flat model, the unit of readiness and of sending. Buckets never cut a slot.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace slipstream {
+
+struct Slot {
+  std::string name;
+  std::size_t offset = 0;
+  std::size_t count = 0;  // may be 0
+};
+
+struct Bucket {
+  int index = 0;  // position in the plan: bucket 0 is ready first (the model's last layers)
+  std::size_t offset = 0;
+  std::size_t count = 0;
+  std::size_t first_slot = 0;  // slots [first_slot, end_slot)
+  std::size_t end_slot = 0;
+};
+
+class FlatModel {
+ public:
+  // Sizes by name, in registration order. Weights and gradients start as zeros.
+  explicit FlatModel(const std::vector<std::pair<std::string, std::size_t>>& parameters);
+
+  std::size_t count() const { return count_; }
+  std::span<float> weights() { return {weights_.get(), count_}; }
+  std::span<float> grads() { return {grads_.get(), count_}; }
+  std::span<float> weights(const Bucket& b) { return weights().subspan(b.offset, b.count); }
+  std::span<float> grads(const Bucket& b) { return grads().subspan(b.offset, b.count); }
+  const std::vector<Slot>& slots() const { return slots_; }
+
+  // The slot that holds flat element `offset`.
+  const Slot& slot_at(std::size_t offset) const;
+
+ private:
+  struct Free {
+    void operator()(float* p) const;
+  };
+  using Buffer = std::unique_ptr<float[], Free>;
+  static Buffer allocate(std::size_t count);
+
+  std::vector<Slot> slots_;
+  std::size_t count_ = 0;
+  Buffer weights_;  // aligned to a cache line
+  Buffer grads_;
+};
+
+}  // namespace slipstream

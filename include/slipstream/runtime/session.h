@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Session: one worker's training, made data-parallel. It owns what a strategy needs and runs the step: a user's own
+// libtorch loop becomes distributed by constructing one and calling step() where optimizer.step() stood.
+//
+//   auto world = slipstream::join();                                   // torchrun, mpirun, srun or one process alone
+//   slipstream::Session session(*world, *net, {.strategy = "local"});
+//   for (auto& batch : my_shard(world->rank(), world->size())) {
+//     auto loss = …;  loss.backward();
+//     session.step(loss.item<double>());
+//   }
+//   session.finish();                                                  // equal weights on all ranks
+//
+// Gradients: backward accumulates into one flat buffer, which step() zeroes; never call zero_grad(true). For several
+// backward passes per step keep a hold() alive during all but the last: only then do buckets leave while backward runs.
+// Session is the only place with phase timers.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <slipstream/fabric/fabric.h>
+#include <slipstream/optim/optimizer.h>
+#include <slipstream/runtime/step_record.h>
+#include <slipstream/strategy/registry.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace slipstream {
+
+struct Traffic;
+
+struct SessionOptions {
+  std::string strategy = "ssgd";
+  std::vector<std::string> set;  // options of the strategy, "key=value"
+  OptimizerOptions optimizer;
+  std::function<double(std::int64_t)> lr;  // learning rate by step; empty: optimizer.lr throughout
+  Registry registry = Registry::builtin();
+};
+
+class Session {
+ public:
+  // Makes rank 0's weights everybody's. The module and the fabric must outlive the session.
+  Session(Fabric& world, torch::nn::Module& module, const SessionOptions& options);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Call after the (last) backward pass of a step. Stops the job on all ranks, at the same step, with DivergedError where
+  // any rank's loss is not finite, and with Interrupted after request_stop() on any rank.
+  const StepRecord& step(double loss);
+
+  // While this lives, backward passes only accumulate.
+  class Hold {
+   public:
+    explicit Hold(bool& held) : held_(&held) { *held_ = true; }
+    Hold(Hold&& other) noexcept : held_(std::exchange(other.held_, nullptr)) {}
+    ~Hold() {
+      if (held_ != nullptr) *held_ = false;
+    }
+
+   private:
+    bool* held_;
+  };
+  [[nodiscard]] Hold hold();
+
+  // Drains the strategy, leaves equal weights on all ranks and averages the module's buffers. Once.
+  void finish();
+
+  void average_buffers();                          // before an evaluation in mid-training
+  void save(const std::string& path) const;        // a state dict for Python's torch.load
+  bool agreement();                                // are the weights bit-identical on all ranks? (a collective)
+  std::uint64_t weights_hash();
+
+  // Asks all ranks to stop soon, at one agreed step. Safe in a signal handler.
+  static void request_stop() noexcept;
+
+  FlatModel& model();
+  std::int64_t steps() const;
+
+  // Called after every step with its traffic (for a trace).
+  std::function<void(const StepRecord&, const Traffic&)> on_record;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The fabric of this process: a worker of torchrun, Open MPI or SLURM where their environment variables are set, else alone.
+std::unique_ptr<Fabric> join();
+
+}  // namespace slipstream

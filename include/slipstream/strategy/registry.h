@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Registry: the strategies there are, with what `list` and `explain` tell of them. A strategy class joins by one static
+// function `info()` and one line in builtin_strategies() (or, from outside, Registry::add).
+#pragma once
+
+#include <slipstream/base/option.h>
+#include <slipstream/strategy/strategy.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace slipstream {
+
+// "How many bytes does a worker send in step t?" The conformance suite compares the answer with the meter.
+struct TrafficQuery {
+  const FlatModel& model;
+  int workers;
+  std::int64_t t;
+};
+
+struct StrategyInfo {
+  std::string name;                      // as on the command line
+  std::string title;                     // one line
+  std::string paper;                     // citation
+  std::vector<std::string> pseudo_code;  // the numbered lines that stand at line ends of the source
+  std::string bytes_per_step;            // the formula, for people
+  std::string waits_for;                 // what the worker waits for, for people
+  std::vector<std::string> notes;        // deviations from the paper, limits, advice
+
+  // A configured instance of the strategy: its options (still to be set) and the way to build it from them.
+  struct Configured {
+    std::shared_ptr<void> owner;  // keeps the option struct alive
+    OptionSet options;
+    std::function<std::unique_ptr<Strategy>()> make;             // throws ConfigError for illegal combinations
+    std::function<double(const TrafficQuery&)> bytes_sent;       // exact
+  };
+  std::function<Configured()> configure;
+};
+
+// Ties a strategy class (with `Options`, a constructor from it, and `static double bytes_sent(options, query)`) to an info.
+template <typename S>
+StrategyInfo::Configured configure_strategy(const std::string& name) {
+  auto options = std::make_shared<typename S::Options>();
+  OptionSet set("strategy " + name);
+  options->describe(set);
+  return {options, std::move(set), [options] { return std::make_unique<S>(*options); },
+          [options](const TrafficQuery& q) { return S::bytes_sent(*options, q); }};
+}
+
+class Registry {
+ public:
+  // All strategies of this library.
+  static Registry builtin();
+
+  void add(StrategyInfo info);
+  const StrategyInfo& find(std::string_view name) const;  // throws ConfigError with the nearest name
+  // The strategy `name` with its options set from "key=value" pairs.
+  StrategyInfo::Configured configure(std::string_view name, const std::vector<std::string>& set) const;
+  const std::vector<StrategyInfo>& all() const { return infos_; }
+
+ private:
+  std::vector<StrategyInfo> infos_;
+};
+
+}  // namespace slipstream

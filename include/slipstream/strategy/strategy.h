@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Strategy: one data-parallel algorithm. Gradients come in through the hooks; a model ready for the next forward pass is
+// left behind. All hooks are called on the training thread, in this order:
+//
+//   on_start                         once; weights are already equal on all ranks
+//   on_bucket_ready  × buckets       during the (last) backward of a step, in plan order: start things, never wait
+//   on_step                          backward is done: leave the model ready for the next forward
+//   on_finish                        once: drain what is in flight, leave equal weights on all ranks
+//
+// A strategy holds no locks, threads, timers or statics, and keeps no pointer to what a Step refers to beyond the job.
+#pragma once
+
+#include <slipstream/base/state.h>
+#include <slipstream/fabric/fabric.h>
+#include <slipstream/model/bucket_plan.h>
+#include <slipstream/model/flat_model.h>
+#include <slipstream/optim/optimizer.h>
+
+#include <cstdint>
+
+namespace slipstream {
+
+struct Step {
+  std::int64_t t;  // 0 for the first step
+  FlatModel& model;
+  Optimizer& opt;
+  Fabric& net;
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  virtual BucketRule buckets() const { return BucketRule::by_bytes(1 << 20, 25 << 20); }
+  virtual void on_start(Step&) {}
+  virtual void on_bucket_ready(Step&, const Bucket&) {}
+  virtual void on_step(Step&) = 0;
+  virtual void on_finish(Step&) {}
+
+  // Names every piece of state that outlives a step. Called between steps; a restore happens after on_start.
+  virtual void visit(StateVisitor&) = 0;
+};
+
+}  // namespace slipstream

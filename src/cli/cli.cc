@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <slipstream/base/error.h>
+#include <slipstream/cli/cli.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "cli/verbs.h"
+
+namespace slipstream {
+namespace {
+
+constexpr const char* kAbout =
+    "Slipstream trains neural networks data-parallel over slow networks, without waiting for them.\n"
+    "\n"
+    "  slipstream train                                    the cnn on Fashion-MNIST, 2 local workers, one epoch\n"
+    "  slipstream train --strategy local --set period=8    the same with another algorithm\n"
+    "  slipstream list                                     all algorithms\n"
+    "  slipstream explain local                            what one of them does, sends and waits for\n"
+    "  slipstream VERB --help                              all flags of a verb\n";
+
+std::string dashed(std::string name) {
+  for (char& c : name) c = c == '_' ? '-' : c;
+  return name;
+}
+
+}  // namespace
+
+void add_flag(CLI::App& verb, const Option& option, const std::string& group, Given& given) {
+  const auto remember = [&given, name = option.name](const std::string& value) { given.emplace_back(name, value); };
+  const std::string flag = "--" + dashed(option.name);
+  if (option.kind == "true|false") {
+    verb.add_flag_callback(flag, [remember] { remember("true"); }, option.help)->group(group);
+    return;
+  }
+  const bool number = option.kind == "integer" || option.kind == "number";
+  const std::string range = number && !option.allowed.empty() ? " (" + option.allowed + ")" : "";
+  auto* made = verb.add_option_function<std::string>(flag, remember, option.help + range)->group(group);
+  made->type_name(option.kind);
+  if (!option.default_value.empty() && option.default_value != "-1") made->default_str(option.default_value);
+}
+
+void apply_flags(const Given& given, OptionSet& options) {
+  for (const auto& [name, value] : given) options.set(name, value);
+}
+
+int launch(const LaunchOptions& options, const Invocation& invocation,
+           const std::function<int(const Rendezvous&)>& work) {
+  const Placement placement = place(options, process_environment());
+  if (placement.supervisor) return supervise(options, placement.workers, invocation.arguments);
+  if (placement.at.rank == 0) {
+    std::ifstream maps("/proc/self/maps");
+    std::stringstream text;
+    text << maps.rdbuf();
+    if (const auto warning = slow_blas_warning(text.str()); !warning.empty()) std::fprintf(stderr, "%s\n", warning.c_str());
+  }
+  return work(placement.at);
+}
+
+int run_cli(int argc, char** argv, const Registry& registry) {
+  CLI::App app(kAbout, "slipstream");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("slipstream ") + SLIPSTREAM_VERSION);
+  app.get_formatter()->column_width(34);
+  std::vector<std::pair<std::string, Verb>> verbs{{"train", add_train(app)},
+                                                  {"list", add_list(app)},
+                                                  {"explain", add_explain(app)},
+                                                  {"bench", add_bench(app)},
+                                                  {"lab", add_lab(app)}};
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    std::fprintf(stderr, "slipstream: %s; see `slipstream %s--help`\n", e.what(),
+                 argc > 1 && argv[1][0] != '-' ? fmt::format("{} ", argv[1]).c_str() : "");
+    return ConfigError("").exit_code();
+  }
+
+  Invocation invocation{{argv, argv + argc}, registry};
+  invocation.arguments[0] = std::filesystem::read_symlink("/proc/self/exe");
+  try {
+    for (const auto& [name, run] : verbs) {
+      if (app.got_subcommand(name)) return run(invocation);
+    }
+    return 0;
+  } catch (const Error& e) {
+    // A failed check is ours to explain, everything else the user can do something about.
+    std::fprintf(stderr, "slipstream: %s%s\n", e.what(),
+                 e.exit_code() == 70 ? "\nThis is a bug in Slipstream; please report it with the command you ran." : "");
+    std::fflush(nullptr);
+    // Skips destructors: after a failure some may wait for peers that will never answer.
+    if (e.exit_code() == FabricError("").exit_code()) std::_Exit(e.exit_code());
+    return e.exit_code();
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "slipstream: %s\nThis is a bug in Slipstream; please report it with the command you ran.\n",
+                 e.what());
+    return Error("").exit_code();
+  }
+}
+
+}  // namespace slipstream

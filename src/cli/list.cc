@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+
+#include "cli/verbs.h"
+
+namespace slipstream {
+
+Verb add_list(CLI::App& app) {
+  app.add_subcommand("list", "all strategies, a line each");
+  return [](const Invocation& invocation) {
+    for (const StrategyInfo& info : invocation.registry.all()) {
+      std::printf("%-10s %s\n", info.name.c_str(), info.title.c_str());
+    }
+    std::printf("\n`slipstream explain NAME` tells more; `slipstream train --strategy NAME` runs it.\n");
+    return 0;
+  };
+}
+
+}  // namespace slipstream

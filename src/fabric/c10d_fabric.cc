@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// EDGE 2: with model/torch_model.cc the only library source that speaks torch.
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <slipstream/base/error.h>
+#include <slipstream/fabric/c10d_fabric.h>
+#include <sys/socket.h>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/torch.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/vec.h"
+
+namespace slipstream {
+namespace {
+
+using Millis = std::chrono::milliseconds;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+constexpr const char* kFailureKey = "slipstream/failure";
+constexpr auto kBeat = Millis(500);
+
+Millis to_millis(double seconds) { return Millis(static_cast<std::int64_t>(seconds * 1000)); }
+std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
+std::string beat_key(int rank) { return fmt::format("slipstream/beat/{}", rank); }
+
+// The first line of a c10 or gloo message, without source positions and stack.
+std::string first_line(const std::string& text) {
+  std::string line = text.substr(0, text.find('\n'));
+  if (!line.empty() && line[0] == '[') {
+    if (const auto end = line.find("] "); end != std::string::npos) line.erase(0, end + 2);
+  }
+  return line;
+}
+
+StorePtr open_store(const std::string& host, int port, bool server, double timeout_seconds) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(port);
+  options.isServer = server;
+  options.waitWorkers = false;
+  options.timeout = to_millis(timeout_seconds);
+  try {
+    return c10::make_intrusive<c10d::TCPStore>(host, options);
+  } catch (const std::exception& e) {
+    const std::string why = first_line(e.what());
+    if (server) {
+      fail<ConfigError>("cannot open the rendezvous store on port {}: the port is in use or not ours to take ({}); "
+                        "choose another with --master-port", port, why);
+    }
+    fail<FabricError>("no rendezvous store answers at {}:{} ({}); is rank 0 running there, and do --master-addr and "
+                      "--master-port name it?", host, port, why);
+  }
+}
+
+// The address of ours that packets to `host` would leave from. Nothing is sent.
+std::string address_towards(const std::string& host, int port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
+    fail<ConfigError>("the host name '{}' of --master-addr cannot be resolved", host);
+  }
+  std::string address = "127.0.0.1";
+  const int fd = socket(found->ai_family, SOCK_DGRAM, 0);
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
+      getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0) {
+    char text[NI_MAXHOST];
+    if (getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
+      address = text;
+    }
+  }
+  if (fd >= 0) close(fd);
+  freeaddrinfo(found);
+  return address;
+}
+
+// "name of interface" <-> "numeric address", whichever way is asked for.
+std::string interface_match(const std::string& name, const std::string& address) {
+  std::string match;
+  ifaddrs* all = nullptr;
+  if (getifaddrs(&all) != 0) return match;
+  for (const ifaddrs* i = all; i != nullptr && match.empty(); i = i->ifa_next) {
+    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
+    char text[INET_ADDRSTRLEN];
+    inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(i->ifa_addr)->sin_addr, text, sizeof text);
+    if (!name.empty() && name == i->ifa_name) match = text;
+    if (!address.empty() && address == text) match = i->ifa_name;
+  }
+  freeifaddrs(all);
+  return match;
+}
+
+template <typename T>
+torch::Tensor bytes_view(std::span<T> values) {
+  return torch::from_blob(const_cast<std::remove_const_t<T>*>(values.data()),
+                          {static_cast<std::int64_t>(values.size_bytes())}, torch::kByte);
+}
+
+// One thread that runs blocking jobs in the order they were handed in.
+class Lane {
+ public:
+  Lane() : thread_([this] { run(); }) {}
+  ~Lane() {
+    {
+      const std::lock_guard lock(mutex_);
+      closing_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+  void push(std::function<void()> job) {
+    {
+      const std::lock_guard lock(mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    wake_.notify_one();
+  }
+
+ private:
+  void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      wake_.wait(lock, [this] { return closing_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      auto job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      job();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::deque<std::function<void()>> jobs_;
+  bool closing_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+struct C10dFabric::State {
+  Rendezvous at;
+  SteadyClock clock;
+  std::string interface;
+  StorePtr server;   // only where this process hosts the store
+  StorePtr store;    // used by the process groups
+  StorePtr monitor;  // a connection of its own, used by the monitor thread and after failures
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> half_group;  // of the lane alone, so that its order is its own
+
+  std::mutex mutex;
+  std::condition_variable changed;     // an operation ended, a failure was announced, or we close
+  std::optional<std::string> failure;  // what was announced
+  bool closing = false;
+  std::mutex monitor_mutex;  // guards `monitor`
+  std::thread watcher;
+  std::optional<Lane> lane;  // last: its thread ends first
+
+  explicit State(const Rendezvous& rendezvous) : at(rendezvous) {}
+  void join();
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> make_group(const std::string& name);
+  void watch();
+  std::vector<int> silent_ranks();
+  [[noreturn]] void give_up(const std::string& what, const std::string& why);
+  void sum_half(std::span<float> values, Wire wire);
+};
+
+c10::intrusive_ptr<c10d::ProcessGroupGloo> C10dFabric::State::make_group(const std::string& name) {
+  auto options = c10d::ProcessGroupGloo::Options::create();
+  options->timeout = to_millis(at.timeout_seconds);
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(interface));
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store), at.rank,
+                                                      at.size, options);
+}
+
+void C10dFabric::State::join() {
+  if (at.interface.empty()) {
+    interface = address_towards(at.master_addr, at.master_port);
+  } else {
+    interface = interface_match(at.interface, "");
+    if (interface.empty()) fail<ConfigError>("there is no network interface '{}' with an IPv4 address here", at.interface);
+  }
+  if (at.hosts_store) server = open_store("0.0.0.0", at.master_port, true, at.join_timeout_seconds);
+  store = open_store(at.master_addr, at.master_port, false, at.join_timeout_seconds);
+  monitor = open_store(at.master_addr, at.master_port, false, at.join_timeout_seconds);
+
+  std::vector<std::string> keys;
+  for (int r = 0; r < at.size; ++r) keys.push_back(beat_key(r));
+  if (store->add(beat_key(at.rank), 1) != 1) {
+    fail<ConfigError>("two processes claim rank {} of this job; give every process its own --rank", at.rank);
+  }
+  try {
+    store->wait(keys, to_millis(at.join_timeout_seconds));
+  } catch (const std::exception&) {
+    std::vector<int> missing;
+    for (int r = 0; r < at.size; ++r) {
+      if (!store->check({beat_key(r)})) missing.push_back(r);
+    }
+    fail<FabricError>("rank {} of {} did not join within {:.0f} s", fmt::join(missing, ", "), at.size,
+                      at.join_timeout_seconds);
+  }
+  try {
+    group = make_group("group");
+  } catch (const std::exception& e) {
+    fail<FabricError>("cannot connect to the other ranks from {}: {}", interface, first_line(e.what()));
+  }
+  const std::string name = interface_match("", interface);
+  if (!name.empty()) interface += " on " + name;
+  watcher = std::thread([this] { watch(); });
+}
+
+// Shows a sign of life and looks for announced failures, until the fabric closes or the store is gone (as it is when rank
+// 0 ends first; an operation that fails then says so itself).
+void C10dFabric::State::watch() {
+  std::unique_lock lock(mutex);
+  while (!changed.wait_for(lock, kBeat, [this] { return closing; })) {
+    lock.unlock();
+    std::optional<std::string> text;
+    try {
+      const std::lock_guard guard(monitor_mutex);
+      monitor->add(beat_key(at.rank), 1);
+      if (monitor->check({kFailureKey})) {
+        const auto bytes = monitor->get(kFailureKey);
+        text.emplace(bytes.begin(), bytes.end());
+      }
+    } catch (const std::exception&) {
+      return;
+    }
+    lock.lock();
+    if (text) {
+      failure = text;
+      changed.notify_all();
+      return;
+    }
+  }
+}
+
+std::vector<int> C10dFabric::State::silent_ranks() {
+  const auto beats = [this] {
+    std::vector<std::int64_t> counts;
+    for (int r = 0; r < at.size; ++r) counts.push_back(monitor->add(beat_key(r), 0));
+    return counts;
+  };
+  const std::lock_guard guard(monitor_mutex);
+  const auto before = beats();
+  std::this_thread::sleep_for(4 * kBeat);
+  const auto after = beats();
+  std::vector<int> silent;
+  for (int r = 0; r < at.size; ++r) {
+    if (r != at.rank && after[static_cast<std::size_t>(r)] == before[static_cast<std::size_t>(r)]) silent.push_back(r);
+  }
+  return silent;
+}
+
+// An operation failed. Finds out who is to blame, tells the others, and throws.
+void C10dFabric::State::give_up(const std::string& what, const std::string& why) {
+  {
+    std::unique_lock lock(mutex);  // a supervisor knows more than we do: give it two beats
+    changed.wait_for(lock, 2 * kBeat, [this] { return failure.has_value(); });
+    if (failure) throw FabricError(*failure);
+  }
+  std::string text;
+  try {
+    const auto silent = silent_ranks();
+    text = silent.empty() ? fmt::format("rank {} gave up on {}: {}", at.rank, what, why)
+                          : fmt::format("rank {} is lost: no sign of life during {} (seen by rank {}: {})",
+                                        fmt::join(silent, ", "), what, at.rank, why);
+    const std::lock_guard guard(monitor_mutex);
+    const auto stands = monitor->compareSet(kFailureKey, {}, to_bytes(text));
+    if (!stands.empty()) text.assign(stands.begin(), stands.end());
+  } catch (const std::exception&) {
+    text = fmt::format("rank {}: {} failed ({}), and the rendezvous store at {}:{} is gone: its process (rank 0 or the "
+                       "supervisor) has ended", at.rank, what, why, at.master_addr, at.master_port);
+  }
+  throw FabricError(text);
+}
+
+// Rounds, scatters the shards to their owners, adds them there in fp32 in rank order, rounds and gathers the sums.
+void C10dFabric::State::sum_half(std::span<float> values, Wire wire) {
+  const bool fp16 = wire == Wire::kFp16;
+  const auto encode = [fp16](auto out, auto in) { fp16 ? vec::to_fp16(out, in) : vec::to_bf16(out, in); };
+  const auto decode = [fp16](auto out, auto in) { fp16 ? vec::from_fp16(out, in) : vec::from_bf16(out, in); };
+  const auto accumulate = [fp16](auto out, auto in) {
+    fp16 ? vec::add_scaled_fp16(out, in, 1.0F) : vec::add_scaled_bf16(out, in, 1.0F);
+  };
+  if (!half_group) half_group = make_group("half");
+  const std::size_t shard = sum_shard(values.size(), at.size);
+  std::vector<std::uint16_t> mine(shard * static_cast<std::size_t>(at.size)), theirs(mine.size()), sum(shard);
+  encode(std::span(mine).first(values.size()), std::span<const float>(values));
+  auto out = bytes_view(std::span(theirs)), in = bytes_view(std::span(mine));
+  std::vector<std::int64_t> equal;
+  half_group->alltoall_base(out, in, equal, equal)->wait();
+
+  std::vector<float> total(shard);
+  decode(std::span(total), std::span<const std::uint16_t>(theirs).first(shard));
+  for (std::size_t r = 1; r < static_cast<std::size_t>(at.size); ++r) {
+    accumulate(std::span(total), std::span<const std::uint16_t>(theirs).subspan(r * shard, shard));
+  }
+  encode(std::span(sum), std::span<const float>(total));
+  std::vector<std::vector<torch::Tensor>> parts(1);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(at.size); ++r) {
+    parts[0].push_back(bytes_view(std::span(mine).subspan(r * shard, shard)));
+  }
+  std::vector<torch::Tensor> own{bytes_view(std::span(sum))};
+  half_group->allgather(parts, own)->wait();
+  decode(values, std::span<const std::uint16_t>(mine).first(values.size()));
+}
+
+namespace {
+
+// How an operation ended; written once by a background thread under the state's mutex.
+struct Ending {
+  bool finished = false;
+  std::string error;
+  double at = 0;
+};
+
+}  // namespace
+
+// An operation that reports its own end: c10d's collectives through their future, the lane's jobs directly.
+template <typename State>
+class Reporting final : public Operation {
+ public:
+  Reporting(std::shared_ptr<State> state, std::string what)
+      : state_(std::move(state)), what_(std::move(what)), ending_(std::make_shared<Ending>()) {}
+
+  // Called on a background thread, once.
+  auto reporter() {
+    return [state = state_, ending = ending_](std::string error) {
+      const std::lock_guard lock(state->mutex);
+      ending->finished = true;
+      ending->error = std::move(error);
+      ending->at = state->clock.now();
+      state->changed.notify_all();
+    };
+  }
+  void keep(WorkPtr work) { work_ = std::move(work); }
+
+  ~Reporting() override {  // the memory may go away after this: wait for the real end, whatever was announced
+    std::unique_lock lock(state_->mutex);
+    state_->changed.wait(lock, [this] { return ending_->finished; });
+  }
+  void wait() override {
+    std::unique_lock lock(state_->mutex);
+    const bool in_time = state_->changed.wait_for(lock, to_millis(state_->at.timeout_seconds),
+                                                  [this] { return ending_->finished || state_->failure; });
+    if (ending_->finished && ending_->error.empty()) return;
+    if (state_->failure) throw FabricError(*state_->failure);
+    const std::string why = in_time ? first_line(ending_->error)
+                                    : fmt::format("no answer within {:.0f} s", state_->at.timeout_seconds);
+    lock.unlock();
+    state_->give_up(what_, why);
+  }
+  bool done() override {
+    const std::lock_guard lock(state_->mutex);
+    return ending_->finished || state_->failure.has_value();
+  }
+  double finished_at() const override { return ending_->at; }
+
+ private:
+  std::shared_ptr<State> state_;
+  std::string what_;
+  std::shared_ptr<Ending> ending_;
+  WorkPtr work_;
+};
+
+// A send or a receive, which c10d lets end only in wait().
+template <typename State>
+class Direct final : public Operation {
+ public:
+  Direct(std::shared_ptr<State> state, std::string what, WorkPtr work)
+      : state_(std::move(state)), what_(std::move(what)), work_(std::move(work)) {}
+  void wait() override {
+    if (finished_at_ > 0) return;
+    try {
+      work_->wait();
+    } catch (const std::exception& e) {
+      state_->give_up(what_, first_line(e.what()));
+    }
+    finished_at_ = state_->clock.now();
+  }
+  bool done() override { return finished_at_ > 0; }
+  double finished_at() const override { return finished_at_; }
+
+ private:
+  std::shared_ptr<State> state_;
+  std::string what_;
+  WorkPtr work_;
+  double finished_at_ = 0;
+};
+
+namespace {
+
+template <typename State>
+InFlight collective(const std::shared_ptr<State>& state, std::string what, const std::function<WorkPtr()>& start) {
+  auto operation = std::make_unique<Reporting<State>>(state, std::move(what));
+  auto report = operation->reporter();
+  try {
+    WorkPtr work = start();
+    work->getFuture()->addCallback([report](c10::ivalue::Future& f) {
+      report(f.hasError() ? f.tryRetrieveErrorMessage() + " " : std::string());
+    });
+    operation->keep(std::move(work));
+  } catch (const std::exception& e) {
+    report(std::string(e.what()) + " ");
+  }
+  return InFlight(std::move(operation));
+}
+
+}  // namespace
+
+C10dFabric::C10dFabric(const Rendezvous& rendezvous) : state_(std::make_shared<State>(rendezvous)) {
+  if (rendezvous.size > 1) state_->join();
+}
+
+C10dFabric::~C10dFabric() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->closing = true;
+  }
+  state_->changed.notify_all();
+  if (state_->watcher.joinable()) state_->watcher.join();
+  state_->lane.reset();
+}
+
+int C10dFabric::rank() const { return state_->at.rank; }
+int C10dFabric::size() const { return state_->at.size; }
+const std::string& C10dFabric::interface() const { return state_->interface; }
+
+InFlight C10dFabric::sum(std::span<float> values, Wire wire) {
+  if (size() == 1 || values.empty()) return {};
+  const std::string what = fmt::format("sum of {} floats", values.size());
+  if (wire == Wire::kFp32) {
+    return collective(state_, what, [&] {
+      std::vector<torch::Tensor> tensors{
+          torch::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, torch::kFloat)};
+      return state_->group->allreduce(tensors);
+    });
+  }
+  if (!state_->lane) state_->lane.emplace();
+  auto operation = std::make_unique<Reporting<State>>(state_, what);
+  state_->lane->push([state = state_.get(), values, wire, report = operation->reporter()] {
+    try {
+      state->sum_half(values, wire);
+      report("");
+    } catch (const std::exception& e) {
+      report(std::string(e.what()) + " ");
+    }
+  });
+  return InFlight(std::move(operation));
+}
+
+InFlight C10dFabric::gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  check(all.size() == mine.size() * static_cast<std::size_t>(size()), "gather of {} bytes into {} over {} ranks",
+        mine.size(), all.size(), size());
+  if (mine.empty()) return {};
+  if (size() == 1) {
+    std::copy(mine.begin(), mine.end(), all.begin());
+    return {};
+  }
+  return collective(state_, fmt::format("gather of {} bytes", mine.size()), [&] {
+    std::vector<std::vector<torch::Tensor>> parts(1);
+    for (std::size_t r = 0; r < static_cast<std::size_t>(size()); ++r) {
+      parts[0].push_back(bytes_view(all.subspan(r * mine.size(), mine.size())));
+    }
+    std::vector<torch::Tensor> own{bytes_view(mine)};
+    return state_->group->allgather(parts, own);
+  });
+}
+
+InFlight C10dFabric::send(int to, Tag tag, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return {};
+  std::vector<torch::Tensor> tensors{bytes_view(bytes)};
+  return InFlight(std::make_unique<Direct<State>>(state_, fmt::format("send of {} bytes to rank {}", bytes.size(), to),
+                                                  state_->group->send(tensors, to, static_cast<int>(tag))));
+}
+
+InFlight C10dFabric::recv(int from, Tag tag, std::span<std::byte> bytes) {
+  if (bytes.empty()) return {};
+  std::vector<torch::Tensor> tensors{bytes_view(bytes)};
+  return InFlight(std::make_unique<Direct<State>>(state_, fmt::format("receive of {} bytes from rank {}", bytes.size(), from),
+                                                  state_->group->recv(tensors, from, static_cast<int>(tag))));
+}
+
+struct StoreHost::State {
+  c10::intrusive_ptr<c10d::TCPStore> store;
+};
+
+StoreHost::StoreHost(int port) : state_(std::make_unique<State>()) {
+  state_->store = c10::static_intrusive_pointer_cast<c10d::TCPStore>(open_store("0.0.0.0", port, true, 30));
+}
+StoreHost::~StoreHost() = default;
+int StoreHost::port() const { return state_->store->getPort(); }
+void StoreHost::announce_failure(const std::string& text) {
+  state_->store->compareSet(kFailureKey, {}, to_bytes(text));
+}
+
+}  // namespace slipstream

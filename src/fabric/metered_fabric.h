@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// MeteredFabric: a Fabric around another one that counts bytes when an operation starts and measures, at its end, how long
+// it was on the wire and how long the worker was blocked in wait(). The one place where traffic is measured; strategies
+// carry no timers.
+//
+// Bytes of a collective are those its algorithm moves: a sum is a ring all-reduce, 2 (P-1)/P of the data each way (with 16
+// bits a scatter and a gather of P equal shards); a gather sends its own part to P-1 others. Time during which several
+// operations are on the wire counts once.
+#pragma once
+
+#include <slipstream/fabric/fabric.h>
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace slipstream {
+
+struct OperationRecord {
+  std::string_view kind;  // "sum", "gather", "send", "recv"
+  double bytes = 0;       // of the caller's data
+  double started = 0, finished = 0;          // on the wire
+  double wait_began = 0, wait_ended = 0;     // blocked; equal where nothing was waited for
+};
+
+struct Traffic {
+  double bytes_sent = 0, bytes_received = 0;
+  double wire_seconds = 0;     // at least one operation was on the wire
+  double exposed_seconds = 0;  // the worker was blocked
+  std::vector<OperationRecord> operations;  // those that ended
+};
+
+class MeteredFabric final : public Fabric {
+ public:
+  explicit MeteredFabric(Fabric& inner) : inner_(inner), meter_(std::make_shared<Meter>()) {}
+
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  Clock& clock() override { return inner_.clock(); }
+  using Fabric::sum;
+  InFlight sum(std::span<float> values, Wire wire) override;
+  InFlight gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
+  InFlight send(int to, Tag tag, std::span<const std::byte> bytes) override;
+  InFlight recv(int from, Tag tag, std::span<std::byte> bytes) override;
+
+  // What happened since the last call.
+  Traffic take();
+
+  // Bytes each rank sends (and receives) in a sum of `count` floats over `size` ranks.
+  static double sum_bytes(std::size_t count, int size, Wire wire = Wire::kFp32);
+
+ private:
+  class Measured;
+  struct Meter {
+    Traffic traffic;
+    double counted_until = 0;  // wire time before this is already counted
+  };
+  template <typename Start>
+  InFlight measure(std::string_view kind, std::size_t bytes, double sent, double received, Start start);
+
+  Fabric& inner_;
+  std::shared_ptr<Meter> meter_;  // shared with operations: an InFlight may outlive this wrapper
+};
+
+}  // namespace slipstream

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/sim_links.h"
+
+#include <slipstream/base/error.h>
+
+#include <algorithm>
+
+namespace slipstream {
+namespace {
+
+void check_link(const LinkModel& link) {
+  if (!(link.latency_s >= 0.0) || !(link.bytes_per_s > 0.0)) {
+    fail<ConfigError>("a link of {} bytes/s with a latency of {} s: the rate must be above 0, the latency at least 0",
+                      link.bytes_per_s, link.latency_s);
+  }
+}
+
+}  // namespace
+
+SimPorts::SimPorts(int ranks, LinkModel link, LinkOverrides overrides, double bytes_scale, const SimFaults& faults)
+    : link_(link),
+      overrides_(std::move(overrides)),
+      bytes_scale_(bytes_scale),
+      faults_(faults),
+      egress_free_(static_cast<std::size_t>(ranks)),
+      ingress_free_(static_cast<std::size_t>(ranks)) {
+  check_link(link_);
+  for (const auto& [pair, special] : overrides_) {
+    check_link(special);
+    if (std::min(pair.first, pair.second) < 0 || std::max(pair.first, pair.second) >= ranks) {
+      fail<ConfigError>("a link from rank {} to rank {} is described; there are ranks 0 to {}", pair.first, pair.second,
+                        ranks - 1);
+    }
+  }
+  if (!(bytes_scale > 0.0)) fail<ConfigError>("bytes_scale = {} must be above 0", bytes_scale);
+}
+
+LinkModel SimPorts::link(int from, int to) const {
+  const auto special = overrides_.find({from, to});
+  LinkModel link = special == overrides_.end() ? link_ : special->second;
+  link.bytes_per_s /= faults_.slowdown(from, to);
+  return link;
+}
+
+SimPorts::Passage SimPorts::send(int from, int to, double bytes, double now) {
+  const LinkModel through = link(from, to);
+  const double busy_s = bytes * bytes_scale_ / through.bytes_per_s;
+  double& egress = egress_free_[static_cast<std::size_t>(from)];
+  double& ingress = ingress_free_[static_cast<std::size_t>(to)];
+  egress = std::max(now, egress) + busy_s;
+  ingress = std::max(egress + through.latency_s, ingress + busy_s);
+  return {egress, ingress};
+}
+
+double SimPorts::ring(int rounds, double bytes, double now) {
+  LinkModel slowest = link_;
+  const int ranks = static_cast<int>(egress_free_.size());
+  if (!overrides_.empty() || !faults_.empty()) {
+    slowest = link(ranks - 1, 0);
+    for (int r = 0; r + 1 < ranks; ++r) {
+      const LinkModel next = link(r, r + 1);
+      slowest.bytes_per_s = std::min(slowest.bytes_per_s, next.bytes_per_s);
+      slowest.latency_s = std::max(slowest.latency_s, next.latency_s);
+    }
+  }
+  double start = now;
+  for (double free_at : egress_free_) start = std::max(start, free_at);
+  for (double free_at : ingress_free_) start = std::max(start, free_at);
+  const double end = start + rounds * (slowest.latency_s + bytes * bytes_scale_ / slowest.bytes_per_s);
+  std::fill(egress_free_.begin(), egress_free_.end(), end);
+  std::fill(ingress_free_.begin(), ingress_free_.end(), end);
+  return end;
+}
+
+}  // namespace slipstream

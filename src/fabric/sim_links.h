@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The links of a simulated job. Each rank has one port, full duplex; either direction serialises what passes it. A link
+// between two ranks has a latency and a bandwidth. SimPorts says when something that is sent arrives, and books the
+// ports until then. Bookings are made in the order of issue and never moved.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "fabric/sim_faults.h"
+
+namespace slipstream {
+
+struct LinkModel {
+  double latency_s = 0.0002;
+  double bytes_per_s = 125e6;  // 1 Gbit/s
+};
+
+using LinkOverrides = std::map<std::pair<int, int>, LinkModel>;  // by (from, to)
+
+class SimPorts {
+ public:
+  struct Passage {
+    double left_at;     // the sender's port
+    double arrives_at;  // through the receiver's port
+  };
+
+  // Every byte counts `bytes_scale` times. Throws ConfigError for links that make no sense.
+  SimPorts(int ranks, LinkModel link, LinkOverrides overrides, double bytes_scale, const SimFaults& faults);
+
+  Passage send(int from, int to, double bytes, double now);
+
+  // The end of an algorithm in which all ranks pass `bytes` on to their right-hand neighbour, `rounds` times in step,
+  // so that the slowest link sets the pace. It begins when all ports are free and keeps them until it ends.
+  double ring(int rounds, double bytes, double now);
+
+ private:
+  LinkModel link(int from, int to) const;  // as it is now, faults included
+
+  LinkModel link_;
+  LinkOverrides overrides_;
+  double bytes_scale_;
+  const SimFaults& faults_;
+  std::vector<double> egress_free_, ingress_free_;  // by rank
+};
+
+}  // namespace slipstream

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <slipstream/base/error.h>
+#include <slipstream/model/flat_model.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace slipstream {
+
+void FlatModel::Free::operator()(float* p) const { std::free(p); }
+
+FlatModel::Buffer FlatModel::allocate(std::size_t count) {
+  constexpr std::size_t kLine = 64;
+  const std::size_t bytes = (count * sizeof(float) + kLine) / kLine * kLine;  // never 0
+  auto* p = static_cast<float*>(std::aligned_alloc(kLine, bytes));
+  if (p == nullptr) fail<Error>("out of memory: a model of {} parameters needs {} bytes", count, bytes);
+  std::memset(p, 0, bytes);
+  return Buffer(p);
+}
+
+FlatModel::FlatModel(const std::vector<std::pair<std::string, std::size_t>>& parameters) {
+  slots_.reserve(parameters.size());
+  for (const auto& [name, count] : parameters) {
+    slots_.push_back({name, count_, count});
+    count_ += count;
+  }
+  weights_ = allocate(count_);
+  grads_ = allocate(count_);
+}
+
+const Slot& FlatModel::slot_at(std::size_t offset) const {
+  check(offset < count_, "element {} is outside the model's {} parameters", offset, count_);
+  const auto after = std::upper_bound(slots_.begin(), slots_.end(), offset,
+                                      [](std::size_t at, const Slot& slot) { return at < slot.offset; });
+  return *std::prev(after);  // the last slot that starts at or before offset: never an empty one, they end there
+}
+
+}  // namespace slipstream

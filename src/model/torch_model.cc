@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// EDGE 1: with fabric/c10d_fabric.cc the only library source that speaks torch.
+#include "model/torch_model.h"
+
+#include <slipstream/base/error.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/jit/serialization/pickle.h>
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <unordered_set>
+
+#include "base/vec.h"
+
+namespace slipstream {
+
+// What the hooks share. Autograd's nodes live as long as the parameters, so they hold this and not the TorchModel.
+struct TorchModel::Hooks {
+  std::function<void(std::size_t)> on_ready;
+  std::vector<torch::Tensor> parameters;                            // by slot
+  std::vector<torch::Tensor> views;                                 // the gradients' places, by slot
+  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;  // autograd holds them only weakly
+};
+
+namespace {
+
+void require_in_place(const torch::Tensor& parameter, const torch::Tensor& view, const std::string& name) {
+  const auto& grad = parameter.grad();
+  if (grad.defined() && grad.data_ptr() == view.data_ptr()) return;
+  fail<ConfigError>("the gradient of parameter '{}' was {}; Slipstream keeps gradients in one flat buffer and zeroes them "
+                    "itself: leave out zero_grad, or call it with set_to_none = false, and never assign to .grad",
+                    name, grad.defined() ? "re-allocated" : "freed");
+}
+
+template <typename F>
+struct PostHook final : torch::autograd::FunctionPostHook {
+  explicit PostHook(F f) : call(std::move(f)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    call();
+    return outputs;
+  }
+  F call;
+};
+
+template <typename F>
+std::unique_ptr<torch::autograd::FunctionPostHook> make_hook(F f) {
+  return std::make_unique<PostHook<F>>(std::move(f));
+}
+
+}  // namespace
+
+TorchModel::TorchModel(torch::nn::Module& module) : module_(module), hooks_(std::make_shared<Hooks>()) {
+  std::vector<std::pair<std::string, std::size_t>> sizes;
+  std::unordered_set<const void*> seen;
+  for (const auto& item : module.named_parameters()) {
+    const torch::Tensor& p = item.value();
+    if (!seen.insert(p.unsafeGetTensorImpl()).second) continue;
+    if (!p.device().is_cpu() || p.scalar_type() != torch::kFloat) {
+      fail<ConfigError>("parameter '{}' is {} on {}; Slipstream trains float32 parameters on the CPU", item.key(),
+                        c10::toString(p.scalar_type()), p.device().str());
+    }
+    if (!p.requires_grad()) {
+      others_.push_back(p);
+      continue;
+    }
+    hooks_->parameters.push_back(p);
+    sizes.emplace_back(item.key(), static_cast<std::size_t>(p.numel()));
+  }
+  for (const auto& item : module.named_buffers()) others_.push_back(item.value());
+  if (hooks_->parameters.empty()) fail<ConfigError>("the model has no parameter that requires a gradient");
+
+  flat_ = std::make_unique<FlatModel>(sizes);
+  for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
+    torch::Tensor& p = hooks_->parameters[i];
+    const Slot& slot = flat_->slots()[i];
+    auto weights = torch::from_blob(flat_->weights().data() + slot.offset, p.sizes());
+    auto grads = torch::from_blob(flat_->grads().data() + slot.offset, p.sizes());
+    weights.copy_(p.detach());
+    p.set_data(weights);
+    p.mutable_grad() = grads;
+    hooks_->views.push_back(grads);
+    hooks_->accumulators.push_back(torch::autograd::impl::grad_accumulator(p));
+    hooks_->accumulators.back()->add_post_hook(
+        make_hook([hooks = std::weak_ptr(hooks_), i, name = slot.name] {
+          const auto alive = hooks.lock();
+          if (!alive || !alive->on_ready) return;
+          require_in_place(alive->parameters[i], alive->views[i], name);
+          alive->on_ready(i);
+        }));
+  }
+}
+
+// The module keeps working after us: it gets memory of its own back.
+TorchModel::~TorchModel() {
+  for (torch::Tensor& p : hooks_->parameters) {
+    p.mutable_grad() = torch::Tensor();
+    p.set_data(p.detach().clone());
+  }
+}
+
+void TorchModel::on_gradient(std::function<void(std::size_t)> on_ready) { hooks_->on_ready = std::move(on_ready); }
+
+void TorchModel::zero_grads() { vec::zero(flat_->grads()); }
+
+void TorchModel::check_gradients() const {
+  for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
+    require_in_place(hooks_->parameters[i], hooks_->views[i], flat_->slots()[i].name);
+  }
+}
+
+void TorchModel::share_state(Fabric& net) { reduce_buffers(net, false); }
+
+void TorchModel::average_buffers(Fabric& net) { reduce_buffers(net, true); }
+
+void TorchModel::reduce_buffers(Fabric& net, bool average) {
+  torch::NoGradGuard no_grad;
+  for (torch::Tensor& t : others_) {
+    const bool mean = average && t.is_floating_point();
+    auto values = t.to(torch::kDouble).contiguous().view({-1});
+    // A sum of floats with zeros from all but rank 0 is a broadcast. Doubles go as two floats, which is exact for what
+    // buffers hold (fp32 statistics, counters below 2^48).
+    auto high = values.to(torch::kFloat);
+    auto low = (values - high.to(torch::kDouble)).to(torch::kFloat);
+    auto both = torch::cat({high, low}).contiguous();
+    if (!mean && net.rank() != 0) both.zero_();
+    net.sum({both.data_ptr<float>(), static_cast<std::size_t>(both.numel())}).wait();
+    auto halves = both.to(torch::kDouble).view({2, -1});
+    auto result = halves[0] + halves[1];
+    if (mean) result = result / net.size();
+    t.copy_(result.view(t.sizes()));
+  }
+}
+
+void TorchModel::save_state_dict(const std::string& path) const {
+  c10::Dict<std::string, torch::Tensor> dict;
+  const auto add = [&dict](const auto& items) {
+    for (const auto& item : items) dict.insert(item.key(), item.value().detach().clone());
+  };
+  add(module_.named_parameters());
+  add(module_.named_buffers());
+  const std::vector<char> bytes = torch::pickle_save(c10::IValue(dict));
+  std::ofstream file(path, std::ios::binary);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  if (!file) fail<ConfigError>("cannot write {}: {}", path, std::strerror(errno));
+}
+
+}  // namespace slipstream

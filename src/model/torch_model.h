@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TorchModel: ties a torch::nn::Module to a FlatModel. Every trainable parameter and its gradient become views of the flat
+// buffers (nothing is copied after construction), and an autograd hook reports each gradient the moment it is complete.
+//
+// The module must outlive this object; its parameters must be float32 on the CPU, and their .grad must stay where it is:
+// a gradient that was freed or re-allocated (optimizer.zero_grad(true), p.mutable_grad() = …) is an error that names the
+// parameter. Parameters that share one tensor share one slot. Training thread only (CPU autograd runs there too).
+#pragma once
+
+#include <torch/torch.h>
+
+#include <slipstream/fabric/fabric.h>
+#include <slipstream/model/flat_model.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace slipstream {
+
+class TorchModel {
+ public:
+  explicit TorchModel(torch::nn::Module& module);
+  ~TorchModel();
+  TorchModel(const TorchModel&) = delete;
+  TorchModel& operator=(const TorchModel&) = delete;
+
+  FlatModel& flat() { return *flat_; }
+
+  // `on_ready(slot)` is called during backward, once per slot and backward pass.
+  void on_gradient(std::function<void(std::size_t)> on_ready);
+  void zero_grads();
+  void check_gradients() const;  // throws ConfigError naming a parameter whose gradient has left the flat buffer
+
+  // Copies rank 0's buffers and frozen parameters to all ranks.
+  void share_state(Fabric& net);
+  // Replaces floating-point buffers (BatchNorm's running statistics) by their mean over all ranks; others are rank 0's.
+  void average_buffers(Fabric& net);
+
+  // Weights and buffers as Python's torch.load reads them: a dictionary of name → tensor.
+  void save_state_dict(const std::string& path) const;
+
+ private:
+  struct Hooks;
+  void reduce_buffers(Fabric& net, bool average);
+
+  torch::nn::Module& module_;
+  std::vector<torch::Tensor> others_;  // buffers, frozen parameters
+  std::unique_ptr<FlatModel> flat_;
+  std::shared_ptr<Hooks> hooks_;  // shared with the autograd graph
+};
+
+}  // namespace slipstream

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <slipstream/base/clock.h>
+#include <slipstream/base/error.h>
+#include <slipstream/optim/optimizer.h>
+
+#include <cmath>
+
+#include "base/vec.h"
+#include "optim/adam.h"
+#include "optim/sgd.h"
+
+namespace slipstream {
+
+void OptimizerOptions::describe(OptionSet& o) {
+  o.choice(
+      "optimizer", kind, {"sgd", "adam", "adamw"}, kChangesResult,
+      "the rule that turns gradients into steps; adam adds weight_decay to the gradient, adamw shrinks the weights");
+  o.real("lr", lr, {0.0, 1000.0}, kChangesResult,
+         "learning rate: the length of a step; halve it when the loss explodes. 0 stands for 0.05 with sgd and 0.001 "
+         "with adam and adamw");
+  o.real("momentum", momentum, {0.0, 0.9999}, kChangesResult,
+         "sgd only: share of the last step's velocity that is kept; 0 turns it off and saves its memory");
+  o.boolean("nesterov", nesterov, kChangesResult, "sgd only: look one step ahead along the velocity; needs momentum");
+  o.real("weight_decay", weight_decay, {0.0, 100.0}, kChangesResult,
+         "pulls weights towards 0 against overfitting; 1e-4 to 5e-4 is usual with sgd, 0.01 with adamw, 0 is off");
+  o.real("beta1", beta1, {0.0, 0.9999}, kChangesResult, "adam, adamw: memory of the mean gradient");
+  o.real("beta2", beta2, {0.0, 0.9999999}, kChangesResult, "adam, adamw: memory of the mean squared gradient");
+  o.real("eps", eps, {1e-30, 1.0}, kChangesResult,
+         "adam, adamw: added to the denominator, so that weights with tiny gradients do not jump");
+  o.real("clip_norm", clip_norm, {0.0, 1e30}, kChangesResult,
+         "longest gradient (Euclidean norm over the model) a step may use; longer ones are shortened to it; 0 is off");
+}
+
+double OptimizerOptions::base_lr() const {
+  if (lr > 0.0) return lr;
+  return kind == "sgd" ? 0.05 : 0.001;
+}
+
+void Optimizer::step(std::span<float> weights, std::span<const float> grads, float scale) {
+  const SteadyClock clock;
+  const double began = clock.now();
+  if (options_.clip_norm > 0.0) {
+    const double norm = std::abs(static_cast<double>(scale)) * std::sqrt(vec::sum_of_squares(grads));
+    const double limit = options_.clip_norm / (norm + 1e-6);  // torch's own guard against a norm of 0
+    // Written so that a NaN passes on into the weights, where the caller sees it, instead of vanishing here.
+    if (!(limit >= 1.0)) scale = static_cast<float>(scale * limit);
+  }
+  update(weights, grads, scale);
+  seconds_ += clock.now() - began;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::size_t count) {
+  // Fields set in code pass the same checks as those set by name.
+  OptimizerOptions checked = options;
+  OptionSet described("optimizer");
+  checked.describe(described);
+  for (const Option& option : described.all()) option.set(option.get());
+
+  if (options.kind != "sgd") {
+    if (options.nesterov) {
+      fail<ConfigError>("optimizer {} has no Nesterov form; leave out nesterov=true or use optimizer=sgd",
+                        options.kind);
+    }
+    return std::make_unique<Adam>(options, count);
+  }
+  if (options.nesterov && options.momentum == 0.0) {
+    fail<ConfigError>(
+        "nesterov=true looks ahead along the velocity, and momentum=0 leaves none; set momentum=0.9 or "
+        "nesterov=false");
+  }
+  return std::make_unique<Sgd>(options, count);
+}
+
+}  // namespace slipstream

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Stochastic gradient descent with momentum, Nesterov and weight decay, in PyTorch's form: the learning rate multiplies
+// the velocity when it is applied, not when it is gathered, so a changed rate acts at once. The velocity starts at
+// zero, which makes the first step's velocity the gradient itself. Without momentum there is no state.
+#pragma once
+
+#include <slipstream/optim/optimizer.h>
+
+#include <vector>
+
+namespace slipstream {
+
+class Sgd final : public Optimizer {
+ public:
+  Sgd(const OptimizerOptions& options, std::size_t count);
+  void visit(StateVisitor& v) override;
+
+ private:
+  void update(std::span<float> weights, std::span<const float> grads, float scale) override;
+
+  std::vector<float> velocity_;
+};
+
+}  // namespace slipstream

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/config.h"
+
+#include <slipstream/base/error.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <sstream>
+#include <toml++/toml.h>
+
+namespace slipstream {
+namespace {
+
+std::string as_text(const toml::node& node, const std::string& key) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* number = node.as_integer()) return std::to_string(number->get());
+  if (const auto* number = node.as_floating_point()) return fmt::format("{}", number->get());
+  if (const auto* truth = node.as_boolean()) return truth->get() ? "true" : "false";
+  fail<ConfigError>("{} should be a text, a number or true/false", key);
+}
+
+std::string toml_value(const Option& option, const std::string& value) {
+  const bool bare = option.kind == "integer" || option.kind == "number" || option.kind == "true|false";
+  if (bare) return value;
+  std::ostringstream quoted;
+  quoted << toml::value<std::string>(value);
+  return quoted.str();
+}
+
+}  // namespace
+
+void TrainConfig::describe(OptionSet& o) {
+  o.text("strategy", strategy, kChangesResult, "the algorithm: see `slipstream list` and `slipstream explain NAME`");
+  o.integer("epochs", epochs, {1, 1'000'000}, kChangesResult, "passes over the training data");
+  o.integer("steps", steps, {0, 1'000'000'000}, kChangesResult, "stop after this many steps; 0: after the epochs");
+  o.integer("seed", seed, {0, 1'000'000'000'000}, kChangesResult, "of initial weights and sample order");
+  task.describe(o);
+  optimizer.describe(o);
+  schedule.describe(o);
+  launch.describe(o);
+  o.text("out", out, kChangesSpeed, "directory for model.pt, summary.json, the ledger and the trace; none: keep nothing");
+  o.integer("trace_steps", trace_steps, {0, 100000}, kChangesSpeed, "steps recorded in trace.json");
+  o.boolean("json", json, kChangesSpeed, "print the summary as one line of JSON, and nothing else, on standard output");
+  o.boolean("verbose", verbose, kChangesSpeed, "say more");
+}
+
+void TrainConfig::load_toml(const std::string& path) {
+  toml::table table;
+  try {
+    table = toml::parse_file(path);
+  } catch (const toml::parse_error& e) {
+    fail<ConfigError>("{}:{}: {}", path, e.source().begin.line, e.description());
+  }
+  OptionSet options(path);
+  describe(options);
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    try {
+      if (name == "set") {
+        const auto* pairs = node.as_table();
+        if (pairs == nullptr) fail<ConfigError>("set should be a table: [set]");
+        for (const auto& [k, v] : *pairs) set.push_back(std::string(k.str()) + "=" + as_text(v, std::string(k.str())));
+      } else {
+        options.set(name, as_text(node, name));
+      }
+    } catch (const ConfigError& e) {
+      fail<ConfigError>("{}:{}: {}", path, node.source().begin.line, e.what());
+    }
+  }
+}
+
+std::string TrainConfig::to_toml(const Registry& registry) const {
+  TrainConfig copy = *this;
+  OptionSet options("configuration");
+  copy.describe(options);
+  std::string text;
+  for (const Option& option : options.all()) {
+    const std::string value = option.get();
+    const bool of_one_process = option.name == "rank" || option.name == "world_size" ||
+                                option.name == "master_addr" || option.name == "master_port";
+    if (of_one_process || (option.kind == "text" && value.empty())) continue;
+    if (option.name == "workers" && launch.workers == 0) continue;  // not given
+    text += fmt::format("{} = {}\n", option.name, toml_value(option, value));
+  }
+  text += "\n[set]\n";
+  const auto configured = registry.configure(strategy, set);
+  for (const Option& option : configured.options.all()) {
+    text += fmt::format("{} = {}\n", option.name, toml_value(option, option.get()));
+  }
+  return text;
+}
+
+void TrainConfig::validate(const Registry& registry) const {
+  registry.configure(strategy, set).make();
+  make_optimizer(optimizer, 0);
+  (void)task.resolved();
+  if (out.empty()) return;
+  std::error_code error;
+  std::filesystem::create_directories(out, error);
+  if (error || access(out.c_str(), W_OK) != 0) {
+    fail<ConfigError>("cannot write to --out {}: {}", out, error ? error.message() : std::strerror(errno));
+  }
+}
+
+}  // namespace slipstream

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TrainConfig: all that `slipstream train` can be told. By precedence: flags, the TOML file of --config, defaults. Every
+// key is described once (describe) and has the same name in all three: --lr-schedule on the command line is lr_schedule
+// in the file. Options of the strategy stand in the file's table [set].
+#pragma once
+
+#include <slipstream/optim/optimizer.h>
+#include <slipstream/strategy/registry.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "runtime/launch.h"
+#include "schedule/lr_schedule.h"
+#include "task/task_options.h"
+
+namespace slipstream {
+
+struct TrainConfig {
+  std::string strategy = "ssgd";
+  std::vector<std::string> set;  // "key=value" for the strategy
+  std::int64_t epochs = 1;
+  std::int64_t steps = 0;  // 0: as many as the epochs hold
+  std::int64_t seed = 1;
+  std::string out;  // empty: keep no files
+  std::int64_t trace_steps = 50;
+  bool json = false;
+  bool verbose = false;
+  TaskOptions task;
+  OptimizerOptions optimizer;
+  LrSchedule schedule;
+  LaunchOptions launch;
+
+  void describe(OptionSet& o);
+
+  // Sets what the file says. ConfigError names the file, the line and the nearest valid key.
+  void load_toml(const std::string& path);
+
+  // All keys with their values, readable by load_toml. `registry` resolves the strategy's options.
+  std::string to_toml(const Registry& registry) const;
+
+  // Checks what can be checked before a worker starts: strategy and its options, optimizer, task, output directory.
+  void validate(const Registry& registry) const;
+};
+
+}  // namespace slipstream

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/crew.h"
+
+#include <signal.h>
+#include <slipstream/base/clock.h>
+#include <slipstream/base/error.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
+namespace slipstream {
+namespace {
+
+constexpr double kGraceSeconds = 10;  // from the first failure to SIGTERM, and from SIGTERM to SIGKILL
+constexpr int kInterrupted = 130;
+constexpr int kNoSuchCommand = 127;
+
+// SIGINT, SIGTERM and SIGCHLD wait in line while this lives, to be taken one at a time: no handlers, no races.
+class TakenSignals {
+ public:
+  TakenSignals() {
+    sigemptyset(&taken_);
+    for (int signal : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&taken_, signal);
+    pthread_sigmask(SIG_BLOCK, &taken_, &before_);
+  }
+  ~TakenSignals() { restore(); }
+  TakenSignals(const TakenSignals&) = delete;
+  TakenSignals& operator=(const TakenSignals&) = delete;
+
+  void restore() const { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  // The next signal; none (si_signo 0) after a while, since a SIGCHLD may go to a thread that does not block it.
+  siginfo_t next() const {
+    siginfo_t info{};
+    const timespec patience{.tv_sec = 0, .tv_nsec = 200'000'000};
+    if (sigtimedwait(&taken_, &info, &patience) < 0) info.si_signo = 0;
+    return info;
+  }
+
+ private:
+  sigset_t taken_{};
+  sigset_t before_{};
+};
+
+// The child's side: becomes the command.
+[[noreturn]] void become(CrewMember& member, const TakenSignals& signals, pid_t parent) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kInterrupted);  // it died before we asked to follow it
+  std::vector<char*> argv;
+  for (std::string& word : member.command) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  try {
+    if (member.prepare) member.prepare();
+  } catch (const Error& error) {
+    dprintf(STDERR_FILENO, "%s\n", error.what());
+    _exit(error.exit_code());
+  }
+  signals.restore();
+  execvp(argv[0], argv.data());
+  dprintf(STDERR_FILENO, "cannot run `%s`: %s; is it installed and on the PATH?\n", argv[0], std::strerror(errno));
+  _exit(kNoSuchCommand);
+}
+
+// The children that still run, and what is known of the others.
+struct Running {
+  std::vector<pid_t> pids;  // by member; 0 once it has ended
+  CrewOutcome outcome;
+  bool ending = false;  // we asked them to end: how they do it says nothing
+
+  ~Running() {
+    signal_all(SIGKILL);
+    for (pid_t pid : pids) {
+      if (pid > 0) waitpid(pid, nullptr, 0);
+    }
+  }
+  bool any() const {
+    return std::any_of(pids.begin(), pids.end(), [](pid_t pid) { return pid > 0; });
+  }
+  void signal_all(int signal) const {
+    for (pid_t pid : pids) {
+      if (pid > 0) kill(pid, signal);
+    }
+  }
+  void collect() {
+    for (std::size_t i = 0; i < pids.size(); ++i) {
+      int status = 0;
+      if (pids[i] == 0 || waitpid(pids[i], &status, WNOHANG) != pids[i]) continue;
+      pids[i] = 0;
+      const bool exited = WIFEXITED(status);
+      const int code = exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      if (ending || code == 0) continue;
+      outcome.worst = std::max(outcome.worst, code);
+      if (outcome.first_failure) continue;
+      outcome.first_failure = {static_cast<int>(i), code,
+                               exited ? fmt::format("ended with exit code {}", code)
+                                      : fmt::format("was killed by signal {} ({})", WTERMSIG(status),
+                                                    strsignal(WTERMSIG(status)))};
+    }
+  }
+};
+
+}  // namespace
+
+CrewOutcome run_crew(std::vector<CrewMember> members,
+                     const std::function<void(const CrewFailure&)>& on_first_failure) {
+  const SteadyClock clock;
+  const TakenSignals signals;
+  Running running;
+  const pid_t self = getpid();
+  std::fflush(nullptr);  // or every child would print it again
+  for (CrewMember& member : members) {
+    const pid_t child = fork();
+    if (child == 0) become(member, signals, self);
+    if (child < 0) fail<ConfigError>("cannot start a process: {}; is `ulimit -u` reached?", std::strerror(errno));
+    running.pids.push_back(child);
+  }
+
+  double deadline = 0;  // when those who still run are ended; 0: not in sight
+  while (running.collect(), running.any()) {
+    if (running.outcome.first_failure && deadline == 0) {
+      deadline = clock.now() + kGraceSeconds;
+      if (on_first_failure) on_first_failure(*running.outcome.first_failure);
+    }
+    if (deadline != 0 && clock.now() > deadline) {
+      running.signal_all(running.ending ? SIGKILL : SIGTERM);
+      running.ending = true;
+      deadline = clock.now() + kGraceSeconds;
+    }
+    const siginfo_t info = signals.next();
+    if (info.si_signo != SIGINT && info.si_signo != SIGTERM) continue;
+    // Ctrl-C (from the kernel) reaches the whole foreground group by itself: passing it on would double it.
+    if (running.outcome.interrupted) {
+      running.signal_all(SIGKILL);
+    } else if (info.si_code != SI_KERNEL) {
+      running.signal_all(info.si_signo);
+    }
+    running.outcome.interrupted = running.ending = true;
+  }
+  return std::move(running.outcome);
+}
+
+}  // namespace slipstream

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/launch.h"
+
+#include <slipstream/base/error.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+
+#include "base/hash.h"
+
+namespace slipstream {
+namespace {
+
+std::int64_t to_number(const std::string& name, const std::string& text) {
+  std::int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0) {
+    fail<ConfigError>("the environment variable {} is '{}', not a number", name, text);
+  }
+  return value;
+}
+
+// A port that all processes of one job derive alike and that two jobs hardly share.
+int port_of_job(const std::string& job) {
+  return 20000 + static_cast<int>(hash_bytes(std::as_bytes(std::span(job))) % 20000);
+}
+
+// "node[03-07,12],other" → "node03"
+std::string first_node(const std::string& list) {
+  const auto bracket = list.find('[');
+  const auto comma = list.find(',');
+  if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
+  const auto end = list.find_first_of(",-]", bracket);
+  return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
+}
+
+void finish_worker(Placement& p, std::int64_t rank, std::int64_t size) {
+  if (size < 1) fail<ConfigError>("{}: a job needs at least one worker, not {}", p.source, size);
+  if (rank >= size) fail<ConfigError>("{}: rank {} is outside a job of {} workers", p.source, rank, size);
+  p.at.rank = static_cast<int>(rank);
+  p.at.size = static_cast<int>(size);
+}
+
+}  // namespace
+
+void LaunchOptions::describe(OptionSet& o) {
+  o.integer("workers", workers, {1, 4096}, kChangesResult,
+            "start this many local worker processes (default 2, unless torchrun, mpirun or srun started us)");
+  o.integer("rank", rank, {0, 4095}, kChangesResult, "several machines by hand: this process's number, from 0");
+  o.integer("world_size", world_size, {1, 4096}, kChangesResult, "several machines by hand: processes in all");
+  o.text("master_addr", master_addr, kChangesSpeed, "several machines by hand: host of rank 0");
+  o.integer("master_port", master_port, {1, 65535}, kChangesSpeed, "port where the workers find each other");
+  o.text("interface", interface, kChangesSpeed, "network interface for the data, for example eth0");
+  o.real("timeout", timeout, {1, 86400}, kChangesSpeed, "seconds after which an operation that hangs is an error");
+  o.real("join_timeout", join_timeout, {1, 86400}, kChangesSpeed, "seconds to wait for all workers at the start");
+  o.text("lab", lab, kChangesSpeed,
+         "put every local worker into a network namespace of its own, its port shaped to this rate: 100mbit, 1gbit, none; "
+         "with netem also a delay: 1gbit,20ms (needs root)");
+}
+
+Environment process_environment() {
+  return [](const std::string& name) -> std::optional<std::string> {
+    const char* value = std::getenv(name.c_str());
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+  };
+}
+
+Placement place(const LaunchOptions& options, const Environment& environment) {
+  const auto number = [&](const std::string& name) { return to_number(name, environment(name).value_or("0")); };
+  Placement p;
+  p.at.interface = !options.interface.empty() ? options.interface : environment("GLOO_SOCKET_IFNAME").value_or("");
+  p.at.timeout_seconds = options.timeout;
+  p.at.join_timeout_seconds = options.join_timeout;
+
+  if (options.rank >= 0 || options.world_size > 0) {
+    p.source = "command line";
+    if (options.rank < 0 || options.world_size == 0) {
+      fail<ConfigError>("--rank and --world-size belong together; give both, with --master-addr and --master-port");
+    }
+    if (options.world_size > 1 && options.master_addr.empty()) {
+      fail<ConfigError>("--rank and --world-size need --master-addr, the host of rank 0");
+    }
+    if (!options.lab.empty()) fail<ConfigError>("--lab makes the workers itself; leave out --rank and --world-size");
+    finish_worker(p, options.rank, options.world_size);
+    p.at.master_addr = options.master_addr;
+    p.at.master_port = options.master_port > 0 ? static_cast<int>(options.master_port) : 29500;
+    p.at.hosts_store = p.at.rank == 0 && !options.supervised;
+    return p;
+  }
+  if (options.workers > 0 || !options.lab.empty()) {
+    p.supervisor = true;
+    p.workers = options.workers > 0 ? static_cast<int>(options.workers) : 2;
+    return p;
+  }
+
+  const std::string given_addr =
+      !options.master_addr.empty() ? options.master_addr : environment("MASTER_ADDR").value_or("");
+  const std::int64_t given_port = options.master_port > 0 ? options.master_port : number("MASTER_PORT");
+  p.at.hosts_store = true;  // rank 0, narrowed down below
+  if (environment("RANK") && environment("WORLD_SIZE")) {
+    p.source = "torchrun";
+    finish_worker(p, number("RANK"), number("WORLD_SIZE"));
+    p.at.master_addr = given_addr.empty() ? "127.0.0.1" : given_addr;
+    p.at.master_port = given_port > 0 ? static_cast<int>(given_port) : 29500;
+    // torchrun's agent holds a store on that port already, and it outlives rank 0.
+    p.at.hosts_store = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True";
+  } else if (environment("OMPI_COMM_WORLD_RANK")) {
+    p.source = "Open MPI";
+    finish_worker(p, number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE"));
+    if (given_addr.empty() && environment("OMPI_COMM_WORLD_LOCAL_SIZE") != environment("OMPI_COMM_WORLD_SIZE")) {
+      fail<ConfigError>("mpirun uses several hosts and does not tell where rank 0 runs; add -x MASTER_ADDR=HOST, the host "
+                        "of rank 0");
+    }
+    p.at.master_addr = given_addr.empty() ? "127.0.0.1" : given_addr;
+    const std::string job = environment("PMIX_NAMESPACE").value_or(environment("OMPI_MCA_ess_base_jobid").value_or(""));
+    p.at.master_port = given_port > 0 ? static_cast<int>(given_port) : port_of_job(job);
+  } else if (environment("SLURM_PROCID") && environment("SLURM_STEP_NUM_TASKS")) {  // srun; sbatch alone sets no step
+    p.source = "SLURM";
+    finish_worker(p, number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS"));
+    p.at.master_addr =
+        !given_addr.empty() ? given_addr : first_node(environment("SLURM_STEP_NODELIST").value_or("127.0.0.1"));
+    p.at.master_port = given_port > 0
+                           ? static_cast<int>(given_port)
+                           : port_of_job(environment("SLURM_JOB_ID").value_or("") + "." +
+                                         environment("SLURM_STEP_ID").value_or(""));
+  } else {
+    p.supervisor = true;
+    p.workers = 2;
+    return p;
+  }
+  p.at.hosts_store = p.at.hosts_store && p.at.rank == 0;
+  return p;
+}
+
+std::string slow_blas_warning(const std::string& maps) {
+  for (const char* fast : {"openblas", "libmkl", "libblis", "atlas"}) {
+    if (maps.find(fast) != std::string::npos) return "";
+  }
+  if (maps.find("libblas.so") == std::string::npos) return "";
+  return "WARNING: libtorch computes with the reference BLAS here, which is about 16 times slower than need be.\n"
+         "         Cure: apt-get install libopenblas0-pthread";
+}
+
+}  // namespace slipstream

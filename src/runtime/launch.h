@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Launch: what this process is, a worker of somebody's job or the supervisor of a local one, and how the supervisor runs
+// its workers. The only place that reads environment variables.
+//
+// By precedence: --rank … (by hand, or from our own supervisor); --workers N; the environment of torchrun, Open MPI or
+// SLURM; else two local workers.
+#pragma once
+
+#include <slipstream/base/option.h>
+#include <slipstream/fabric/c10d_fabric.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace slipstream {
+
+struct LaunchOptions {
+  std::int64_t workers = 0;     // 0: not given
+  std::int64_t rank = -1;       // -1: not given
+  std::int64_t world_size = 0;  // 0: not given
+  std::string master_addr;
+  std::int64_t master_port = 0;
+  std::string interface;
+  double timeout = 120;
+  double join_timeout = 60;
+  std::string lab;  // empty: no lab
+  bool supervised = false;
+
+  void describe(OptionSet& o);
+};
+
+// A variable's value, or nothing. Tests pass their own.
+using Environment = std::function<std::optional<std::string>(const std::string&)>;
+Environment process_environment();
+
+struct Placement {
+  bool supervisor = false;
+  int workers = 1;     // of a supervisor
+  Rendezvous at;       // of a worker
+  std::string source;  // for people: "torchrun", "Open MPI", "SLURM", "command line"
+};
+
+// Throws ConfigError where flags or environment contradict each other.
+Placement place(const LaunchOptions& options, const Environment& environment);
+
+// Runs `command` (our own, without placement flags) as local workers, in a network lab if asked to, and waits for them.
+// Returns the exit code of the job.
+int supervise(const LaunchOptions& options, int workers, const std::vector<std::string>& command);
+
+// A warning where libtorch computes with the reference BLAS (16 times slower), with the cure; else empty.
+// `maps` is the text of /proc/self/maps.
+std::string slow_blas_warning(const std::string& maps);
+
+}  // namespace slipstream

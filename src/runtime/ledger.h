@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ledger: one line of JSON per step and rank, ledger.rankR.jsonl. Times in milliseconds. `weights_hash` stands in the
+// records where it was computed: equal hashes of all ranks at a step mean bit-identical weights there.
+#pragma once
+
+#include <slipstream/runtime/step_record.h>
+
+#include <cstdint>
+#include <fstream>
+#include <optional>
+#include <string>
+
+namespace slipstream {
+
+class Ledger {
+ public:
+  explicit Ledger(const std::string& path);  // ConfigError where it cannot be written
+  void write(const StepRecord& record, std::int64_t epoch, std::optional<std::uint64_t> weights_hash);
+
+ private:
+  std::ofstream file_;
+};
+
+}  // namespace slipstream

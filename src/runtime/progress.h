@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Progress: how far a job is, on standard error. A bar that is redrawn on a terminal, a plain line now and then elsewhere.
+#pragma once
+
+#include <slipstream/base/clock.h>
+#include <slipstream/runtime/step_record.h>
+
+#include <cstdint>
+#include <string>
+
+namespace slipstream {
+
+class Progress {
+ public:
+  Progress(bool terminal, std::int64_t total_steps, double samples_per_step);
+
+  // Prints at most a few times a second. The loss shown is this rank's, smoothed.
+  void step(const StepRecord& record);
+  void finish();  // leaves the cursor on a fresh line
+
+  // What step() shows, without the terminal's codes.
+  std::string line(std::int64_t done, double loss, double elapsed_seconds, double exposed_share) const;
+
+ private:
+  SteadyClock clock_;
+  bool terminal_;
+  std::int64_t total_steps_;
+  double samples_per_step_;
+  double began_;
+  double last_printed_ = 0;
+  double loss_ = 0;
+  double exposed_seconds_ = 0, step_seconds_ = 0;
+};
+
+}  // namespace slipstream

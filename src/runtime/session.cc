@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <slipstream/base/error.h>
+#include <slipstream/runtime/session.h>
+
+#include <atomic>
+#include <cmath>
+#include <optional>
+
+#include "base/hash.h"
+#include "base/vec.h"
+#include "fabric/metered_fabric.h"
+#include "model/bucketizer.h"
+#include "model/torch_model.h"
+#include "runtime/health.h"
+#include "runtime/launch.h"
+
+namespace slipstream {
+namespace {
+
+std::atomic<bool> stop_requested{false};  // written by signal handlers
+
+// Adds the time it lives to a total.
+class Stopwatch {
+ public:
+  Stopwatch(const Clock& clock, double& total) : clock_(clock), total_(total), start_(clock.now()) {}
+  ~Stopwatch() { total_ += clock_.now() - start_; }
+
+ private:
+  const Clock& clock_;
+  double& total_;
+  double start_;
+};
+
+}  // namespace
+
+struct Session::State {
+  Fabric& world;
+  TorchModel model;
+  MeteredFabric net;
+  std::unique_ptr<Optimizer> opt;
+  std::unique_ptr<Strategy> strategy;
+  Bucketizer bucketizer;
+  std::function<double(std::int64_t)> lr;
+  Health health;
+  Health::Report report;
+
+  std::int64_t t = 0;
+  bool held = false;
+  double step_began = 0;
+  double hook_seconds = 0;       // in the strategy's hooks, this step
+  double optimizer_seconds = 0;  // of opt, up to the last step
+  StepRecord record;
+
+  State(Fabric& fabric, torch::nn::Module& module, const SessionOptions& options)
+      : world(fabric),
+        model(module),
+        net(fabric),
+        opt(make_optimizer(options.optimizer, model.flat().count())),
+        strategy(options.registry.configure(options.strategy, options.set).make()),
+        bucketizer(model.flat(), plan_buckets(model.flat(), strategy->buckets()),
+                   [this](const Bucket& bucket) { bucket_ready(bucket); }),
+        lr(options.lr),
+        health(fabric) {}
+
+  Step step_context() { return {t, model.flat(), *opt, net}; }
+  void bucket_ready(const Bucket& bucket) {
+    const Stopwatch watch(net.clock(), hook_seconds);
+    Step s = step_context();
+    strategy->on_bucket_ready(s, bucket);
+  }
+  void look_for_trouble(double loss);
+  void agree();
+};
+
+Session::Session(Fabric& world, torch::nn::Module& module, const SessionOptions& options)
+    : state_(std::make_unique<State>(world, module, options)) {
+  State& s = *state_;
+  if (s.lr) s.opt->set_lr(s.lr(0));
+  if (world.rank() != 0) vec::zero(s.model.flat().weights());
+  world.sum(s.model.flat().weights()).wait();  // a sum with zeros is a broadcast
+  s.model.share_state(world);
+  Step first = s.step_context();
+  s.strategy->on_start(first);
+  s.model.on_gradient([&s](std::size_t slot) {
+    if (!s.held) s.bucketizer.slot_ready(slot);
+  });
+  s.step_began = world.clock().now();
+}
+
+Session::~Session() = default;
+
+const StepRecord& Session::step(double loss) {
+  State& s = *state_;
+  const Clock& clock = s.net.clock();
+  s.model.check_gradients();
+  s.look_for_trouble(loss);
+  if (s.lr) s.opt->set_lr(s.lr(s.t));
+  s.bucketizer.finish_backward();
+  {
+    const Stopwatch watch(clock, s.hook_seconds);
+    Step context = s.step_context();
+    s.strategy->on_step(context);
+  }
+  const Traffic traffic = s.net.take();
+  const double now = clock.now();
+  const double update = s.opt->seconds() - s.optimizer_seconds;
+  s.record = {s.t, loss, s.opt->lr(), now - s.step_began};
+  s.record.exposed_seconds = traffic.exposed_seconds;
+  s.record.encode_seconds = std::max(0.0, s.hook_seconds - traffic.exposed_seconds - update);
+  s.record.compute_seconds = s.record.seconds - s.record.exposed_seconds - s.record.encode_seconds;
+  s.record.wire_seconds = traffic.wire_seconds;
+  s.record.bytes_sent = traffic.bytes_sent;
+  s.record.bytes_received = traffic.bytes_received;
+  if (on_record) on_record(s.record, traffic);
+
+  s.optimizer_seconds = s.opt->seconds();
+  s.hook_seconds = 0;
+  s.step_began = now;
+  s.model.zero_grads();
+  s.bucketizer.begin_step();
+  s.report.step_seconds = s.record.seconds;
+  ++s.t;
+  s.agree();
+  return s.record;
+}
+
+// Notes the first loss that is not finite and the tensor it came from, for the next exchange.
+void Session::State::look_for_trouble(double loss) {
+  if (std::isfinite(loss) || report.bad_step >= 0) return;
+  report.bad_step = t;
+  FlatModel& flat = model.flat();
+  for (const auto values : {flat.weights(), flat.grads()}) {
+    const std::size_t at = vec::first_nonfinite(values);
+    if (at == values.size()) continue;
+    report.bad_slot = &flat.slot_at(at) - flat.slots().data();
+    return;
+  }
+}
+
+void Session::State::agree() {
+  report.wants_stop = stop_requested.load(std::memory_order_relaxed) ? 1 : 0;
+  if (!health.exchange(t, report)) return;
+  bool stop = false;
+  for (std::size_t r = 0; r < health.reports().size(); ++r) {
+    const Health::Report& theirs = health.reports()[r];
+    if (theirs.bad_step >= 0) {
+      const std::string where =
+          theirs.bad_slot < 0 ? "all weights and gradients were still finite"
+                              : fmt::format("'{}' holds a value that is not finite",
+                                            model.flat().slots()[static_cast<std::size_t>(theirs.bad_slot)].name);
+      fail<DivergedError>("the loss of rank {} is not a finite number at step {} ({}); try a smaller --lr, a warm-up "
+                          "(--lr-warmup-steps) or --clip-norm", r, theirs.bad_step, where);
+    }
+    stop = stop || theirs.wants_stop != 0;
+  }
+  if (stop) fail<Interrupted>("stopped on request after step {}", t);
+}
+
+Session::Hold Session::hold() { return Hold(state_->held); }
+
+void Session::finish() {
+  State& s = *state_;
+  Step context = s.step_context();
+  s.strategy->on_finish(context);
+  s.model.average_buffers(s.world);
+}
+
+void Session::average_buffers() { state_->model.average_buffers(state_->world); }
+void Session::save(const std::string& path) const { state_->model.save_state_dict(path); }
+std::uint64_t Session::weights_hash() { return hash_bytes(std::as_bytes(state_->model.flat().weights())); }
+
+bool Session::agreement() {
+  const std::uint64_t mine = weights_hash();
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(state_->world.size()));
+  state_->world.gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))).wait();
+  return std::all_of(all.begin(), all.end(), [mine](std::uint64_t theirs) { return theirs == mine; });
+}
+
+void Session::request_stop() noexcept { stop_requested.store(true, std::memory_order_relaxed); }
+FlatModel& Session::model() { return state_->model.flat(); }
+std::int64_t Session::steps() const { return state_->t; }
+
+std::unique_ptr<Fabric> join() {
+  const Placement placement = place({}, process_environment());
+  return std::make_unique<C10dFabric>(placement.supervisor ? Rendezvous{} : placement.at);
+}
+
+}  // namespace slipstream

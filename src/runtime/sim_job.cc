@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/sim_job.h"
+
+#include <slipstream/base/error.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "fabric/metered_fabric.h"
+#include "model/bucketizer.h"
+
+namespace slipstream {
+namespace {
+
+// One rank: what a Session owns, in the same order (an InFlight of the strategy uses the memory above it).
+class SimWorker {
+ public:
+  SimWorker(const SimJobOptions& options, SimPort& port, SimRankResult& result)
+      : options_(options),
+        port_(port),
+        result_(result),
+        net_(port),
+        model_(options.task->parameters()),
+        optimizer_(make_optimizer(options.optimizer, model_.count())),
+        strategy_(options.make_strategy()),
+        step_{options.resume ? options.resume->next_step : 0, model_, *optimizer_, net_},
+        bucketizer_(model_, plan_buckets(model_, strategy_->buckets()),
+                    [this](const Bucket& bucket) { strategy_->on_bucket_ready(step_, bucket); }) {}
+
+  void run(SimJobState& saved) {
+    if (port_.rank() == 0) options_.task->init(model_.weights(), options_.seed);
+    port_.sum(model_.weights()).wait();  // zeros elsewhere: everybody has rank 0's
+    set_lr();
+    result_.start = metered([this] { strategy_->on_start(step_); });
+    if (options_.resume) restore(options_.resume->ranks[static_cast<std::size_t>(port_.rank())]);
+    const std::int64_t end = std::min(options_.steps, options_.stop_after.value_or(options_.steps));
+    while (step_.t < end) one_step();
+    if (options_.stop_after) {
+      save(saved.ranks[static_cast<std::size_t>(port_.rank())]);
+    } else {
+      result_.finish = metered([this] { strategy_->on_finish(step_); });
+    }
+    result_.weights.assign(model_.weights().begin(), model_.weights().end());
+  }
+
+ private:
+  void one_step() {
+    port_.mark_step(step_.t);
+    set_lr();
+    double loss = 0.0;
+    SimStepRecord record = metered([&] {
+      std::fill(model_.grads().begin(), model_.grads().end(), 0.0F);
+      loss = options_.task->gradient(model_.weights(), model_.grads(), port_.rank(), step_.t);
+      backward();
+      strategy_->on_step(step_);
+    });
+    record.loss = loss;
+    result_.steps.push_back(record);
+    if (options_.on_step_end) options_.on_step_end(port_.rank(), step_.t, model_.weights());
+    ++step_.t;
+  }
+
+  // Time passes by bucket, in proportion to its size; slots are reported from the last to the first, as autograd does.
+  void backward() {
+    const auto& factors = options_.compute_factors;
+    const double factor = factors.empty() ? 1.0 : factors[static_cast<std::size_t>(port_.rank())];
+    const double total_s = options_.compute_seconds * factor;
+    const double forward_s = model_.count() == 0 ? total_s : total_s * options_.forward_share;
+    port_.compute(forward_s);
+    bucketizer_.begin_step();
+    for (const Bucket& bucket : bucketizer_.plan()) {
+      if (bucket.count > 0) {
+        port_.compute((total_s - forward_s) * static_cast<double>(bucket.count) / static_cast<double>(model_.count()));
+      }
+      for (std::size_t slot = bucket.end_slot; slot-- > bucket.first_slot;) bucketizer_.slot_ready(slot);
+    }
+    bucketizer_.finish_backward();
+  }
+
+  template <typename Work>
+  SimStepRecord metered(const Work& work) {
+    const double began = port_.clock().now();
+    work();
+    const Traffic traffic = net_.take();
+    return {step_.t,
+            0.0,
+            traffic.bytes_sent,
+            traffic.bytes_received,
+            traffic.exposed_seconds,
+            traffic.wire_seconds,
+            port_.clock().now() - began};
+  }
+
+  void set_lr() {
+    if (options_.lr) optimizer_->set_lr(options_.lr(step_.t));
+  }
+
+  void save(StateArchive& archive) {
+    archive.save("model/", [this](StateVisitor& v) { v.floats("weights", model_.weights()); });
+    archive.save("optim/", [this](StateVisitor& v) { optimizer_->visit(v); });
+    archive.save("strategy/", [this](StateVisitor& v) { strategy_->visit(v); });
+  }
+
+  void restore(const StateArchive& archive) {
+    archive.restore("model/", [this](StateVisitor& v) { v.floats("weights", model_.weights()); });
+    archive.restore("optim/", [this](StateVisitor& v) { optimizer_->visit(v); });
+    archive.restore("strategy/", [this](StateVisitor& v) { strategy_->visit(v); });
+  }
+
+  const SimJobOptions& options_;
+  SimPort& port_;
+  SimRankResult& result_;
+  MeteredFabric net_;
+  FlatModel model_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Strategy> strategy_;
+  Step step_;
+  Bucketizer bucketizer_;
+};
+
+void check_options(const SimJobOptions& options) {
+  check(options.task && options.make_strategy, "a simulated job needs a task and a strategy");
+  const auto ranks = static_cast<std::size_t>(options.world.ranks);
+  if (!options.compute_factors.empty() && options.compute_factors.size() != ranks) {
+    fail<ConfigError>("{} compute factors for {} ranks; give one for each or none", options.compute_factors.size(),
+                      ranks);
+  }
+  if (options.resume && options.resume->ranks.size() != ranks) {
+    fail<ConfigError>("the saved job has {} ranks, this one {}; resume with as many", options.resume->ranks.size(),
+                      ranks);
+  }
+  if (!(options.forward_share >= 0.0) || !(options.forward_share <= 1.0)) {
+    fail<ConfigError>("forward_share = {} must lie between 0 and 1", options.forward_share);
+  }
+}
+
+}  // namespace
+
+bool SimJobResult::all_finished() const {
+  return std::all_of(ranks.begin(), ranks.end(), [](const SimRankResult& r) { return r.outcome.finished(); });
+}
+
+bool SimJobResult::agreement() const {
+  return all_finished() && std::all_of(ranks.begin(), ranks.end(), [this](const SimRankResult& r) {
+           const auto& first = ranks.front().weights;
+           return r.weights.size() == first.size() &&
+                  (first.empty() || std::memcmp(r.weights.data(), first.data(), first.size() * sizeof(float)) == 0);
+         });
+}
+
+SimJobResult run_sim_job(const SimJobOptions& options) {
+  check_options(options);
+  const auto ranks = static_cast<std::size_t>(options.world.ranks);
+  SimWorld world(options.world);
+  SimJobResult result;
+  result.ranks.resize(ranks);
+  SimJobState saved;
+  saved.next_step = std::min(options.steps, options.stop_after.value_or(options.steps));
+  saved.ranks.resize(ranks);
+  const auto outcomes = world.run(
+      [&](SimPort& port) { SimWorker(options, port, result.ranks[static_cast<std::size_t>(port.rank())]).run(saved); });
+  for (std::size_t r = 0; r < ranks; ++r) {
+    result.ranks[r].outcome = outcomes[r];
+    result.seconds = std::max(result.seconds, outcomes[r].ended_at);
+  }
+  if (options.stop_after && result.all_finished()) result.saved = std::move(saved);
+  return result;
+}
+
+}  // namespace slipstream

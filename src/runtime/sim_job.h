@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A training job inside a SimWorld: every rank has its model, optimizer and strategy, and runs the step loop a Session
+// runs, on a toy task and in virtual time. Tests, fault tests and the planner stand on it.
+//
+// A step: gradients are computed, time passes bucket by bucket from the model's end to its start, each bucket is
+// reported ready, then on_step. The weights of rank 0 are made everybody's before on_start, past the meter.
+//
+// Save and resume: with `stop_after` the job ends between two steps without on_finish and `saved` holds all state;
+// given as `resume` to the same options it goes on from there.
+#pragma once
+
+#include <slipstream/strategy/strategy.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "fabric/sim_world.h"
+#include "runtime/state_archive.h"
+#include "task/toy.h"
+
+namespace slipstream {
+
+struct SimJobState {
+  std::int64_t next_step = 0;
+  std::vector<StateArchive> ranks;
+};
+
+struct SimJobOptions {
+  SimWorldOptions world;
+  std::shared_ptr<const ToyTask> task;
+  std::function<std::unique_ptr<Strategy>()> make_strategy;
+  OptimizerOptions optimizer;
+  std::function<double(std::int64_t)> lr;  // by step; empty: optimizer.lr throughout
+  std::int64_t steps = 10;
+  std::uint64_t seed = 1;  // of the first weights
+
+  double compute_seconds = 0.010;       // of one step
+  double forward_share = 1.0 / 3;       // of it, before the first gradient is there
+  std::vector<double> compute_factors;  // by rank: stragglers; empty: all 1
+
+  std::optional<std::int64_t> stop_after;  // stop and save once so many steps of the job are done
+  const SimJobState* resume = nullptr;
+
+  // Called after every step of every rank.
+  std::function<void(int rank, std::int64_t t, std::span<const float> weights)> on_step_end;
+};
+
+struct SimStepRecord {
+  std::int64_t t = 0;
+  double loss = 0;
+  double bytes_sent = 0, bytes_received = 0;
+  double exposed_seconds = 0, wire_seconds = 0, seconds = 0;
+
+  bool operator==(const SimStepRecord&) const = default;
+};
+
+struct SimRankResult {
+  RankOutcome outcome;
+  std::vector<float> weights;        // at the end; empty where the rank did not finish
+  std::vector<SimStepRecord> steps;  // those it completed
+  SimStepRecord start, finish;       // traffic and time of on_start and on_finish
+};
+
+struct SimJobResult {
+  std::vector<SimRankResult> ranks;
+  double seconds = 0;                // virtual, until the last rank ended
+  std::optional<SimJobState> saved;  // with stop_after, where all ranks got there
+
+  bool all_finished() const;
+  bool agreement() const;  // all finished, with bit-identical weights
+};
+
+SimJobResult run_sim_job(const SimJobOptions& options);
+
+}  // namespace slipstream

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/state_archive.h"
+
+#include <slipstream/base/error.h>
+
+#include <algorithm>
+#include <set>
+
+namespace slipstream {
+
+class StateArchive::Saver final : public StateVisitor {
+ public:
+  Saver(StateArchive& archive, std::string_view prefix) : archive_(archive), prefix_(prefix) {}
+  void floats(std::string_view name, std::span<float> values) override {
+    archive_.put(prefix_ + std::string(name), std::vector<float>(values.begin(), values.end()));
+  }
+  void integer(std::string_view name, std::int64_t& value) override {
+    archive_.put(prefix_ + std::string(name), value);
+  }
+
+ private:
+  StateArchive& archive_;
+  std::string prefix_;
+};
+
+class StateArchive::Restorer final : public StateVisitor {
+ public:
+  Restorer(const StateArchive& archive, std::string_view prefix) : archive_(archive), prefix_(prefix) {}
+
+  void floats(std::string_view name, std::span<float> values) override {
+    const auto& saved = find<std::vector<float>>(name, "floats");
+    if (saved.size() != values.size()) {
+      fail<ConfigError>(
+          "saved state '{}{}' has {} floats where {} are expected; resume with the model and the options "
+          "it was saved with",
+          prefix_, name, saved.size(), values.size());
+    }
+    std::copy(saved.begin(), saved.end(), values.begin());
+  }
+  void integer(std::string_view name, std::int64_t& value) override { value = find<std::int64_t>(name, "an integer"); }
+
+  void check_all_used() const {
+    const auto& entries = archive_.entries_;
+    for (auto entry = entries.lower_bound(prefix_); entry != entries.end() && entry->first.starts_with(prefix_);
+         ++entry) {
+      if (used_.contains(entry->first)) continue;
+      fail<ConfigError>("saved state '{}' has no place here; resume with the options it was saved with", entry->first);
+    }
+  }
+
+ private:
+  template <typename T>
+  const T& find(std::string_view name, std::string_view kind) {
+    const std::string full = prefix_ + std::string(name);
+    const auto entry = archive_.entries_.find(full);
+    if (entry == archive_.entries_.end()) {
+      fail<ConfigError>("saved state has no entry '{}'; resume with the options it was saved with", full);
+    }
+    const T* value = std::get_if<T>(&entry->second);
+    if (value == nullptr) fail<ConfigError>("saved state '{}' is not {}; it is of another version or kind", full, kind);
+    used_.insert(full);
+    return *value;
+  }
+
+  const StateArchive& archive_;
+  std::string prefix_;
+  std::set<std::string> used_;
+};
+
+void StateArchive::put(std::string name, Value value) {
+  const auto [entry, fresh] = entries_.emplace(std::move(name), std::move(value));
+  check(fresh, "two pieces of state are both named '{}'", entry->first);
+}
+
+void StateArchive::save(std::string_view prefix, const Visit& visit) {
+  Saver saver(*this, prefix);
+  visit(saver);
+}
+
+void StateArchive::restore(std::string_view prefix, const Visit& visit) const {
+  Restorer restorer(*this, prefix);
+  visit(restorer);
+  restorer.check_all_used();
+}
+
+}  // namespace slipstream

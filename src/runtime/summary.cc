@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace slipstream {
+
+double StepStatistics::median_ms(double StepRecord::*field) const {
+  std::vector<double> values;
+  for (std::size_t i = first(); i < records_.size(); ++i) values.push_back(records_[i].*field);
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return 1e3 * *middle;
+}
+
+double StepStatistics::mean(double StepRecord::*field) const {
+  double sum = 0;
+  for (const StepRecord& record : records_) sum += record.*field;
+  return records_.empty() ? 0 : sum / static_cast<double>(records_.size());
+}
+
+double StepStatistics::hidden_fraction() const {
+  double exposed = 0, wire = 0;
+  for (std::size_t i = first(); i < records_.size(); ++i) {
+    exposed += records_[i].exposed_seconds;
+    wire += records_[i].wire_seconds;
+  }
+  return wire > 0 ? std::clamp(1 - exposed / wire, 0.0, 1.0) : 1.0;
+}
+
+double StepStatistics::efficiency() const {
+  const double step = median_ms(&StepRecord::seconds);
+  return step > 0 ? median_ms(&StepRecord::compute_seconds) / step : 1.0;
+}
+
+std::string Summary::to_json() const {
+  nlohmann::ordered_json j;
+  const auto rounded = [](double x) -> nlohmann::ordered_json {
+    if (!std::isfinite(x)) return nullptr;  // JSON has no NaN
+    return std::stod(fmt::format("{:.6g}", x));
+  };
+  j["strategy"] = strategy;
+  j["options"] = nlohmann::ordered_json::object();
+  for (const auto& [key, value] : options) j["options"][key] = value;
+  j["task"] = task;
+  j["model"] = model;
+  j["parameters"] = parameters;
+  j["workers"] = workers;
+  j["servers"] = servers;
+  j["steps"] = steps.steps();
+  j["seed"] = seed;
+  j["wall_seconds"] = rounded(wall_seconds);
+  j["samples_per_second"] = rounded(samples_per_second);
+  j["step_ms_median"] = rounded(steps.median_ms(&StepRecord::seconds));
+  j["compute_ms_median"] = rounded(steps.median_ms(&StepRecord::compute_seconds));
+  j["encode_ms_median"] = rounded(steps.median_ms(&StepRecord::encode_seconds));
+  j["exposed_ms_median"] = rounded(steps.median_ms(&StepRecord::exposed_seconds));
+  j["hidden_fraction"] = rounded(steps.hidden_fraction());
+  j["efficiency"] = rounded(steps.efficiency());
+  j["bytes_sent_per_step"] = rounded(steps.mean(&StepRecord::bytes_sent));
+  j["bytes_received_per_step"] = rounded(steps.mean(&StepRecord::bytes_received));
+  j["final_loss"] = rounded(final_loss);
+  j[metric] = rounded(metric_value);
+  j["agreement"] = agreement;
+  j["interrupted"] = interrupted;
+  return j.dump();
+}
+
+std::string Summary::to_text() const {
+  const std::string result = metric == "test_accuracy" ? fmt::format("test accuracy {:.2f} %", 100 * metric_value)
+                                                       : fmt::format("test loss {:.4f}", metric_value);
+  std::string text = fmt::format(
+      "{}{} steps in {:.1f} s, {:.0f} samples/s, final loss {:.4f}, {}\n"
+      "a step took {:.1f} ms: computing {:.1f}, encoding {:.1f}, waiting for the network {:.1f} ({:.0f} % efficiency)\n"
+      "each worker sent {:.3f} MB per step; {:.0f} % of the time on the wire was hidden\n"
+      "the {} workers' weights {}\n",
+      interrupted ? "interrupted after " : "", steps.steps(), wall_seconds, samples_per_second, final_loss, result,
+      steps.median_ms(&StepRecord::seconds), steps.median_ms(&StepRecord::compute_seconds),
+      steps.median_ms(&StepRecord::encode_seconds), steps.median_ms(&StepRecord::exposed_seconds),
+      100 * steps.efficiency(), steps.mean(&StepRecord::bytes_sent) / 1e6, 100 * steps.hidden_fraction(), workers,
+      agreement ? "are bit-identical" : "DIFFER: this is a bug, please report it");
+  text += out.empty() ? "nothing was kept: add --out DIR for model.pt, summary.json, the ledger and the trace\n"
+                      : fmt::format("results are in {}\n", out);
+  return text;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Summary: what a run came to, for people and as summary.json. Medians leave out the first 5 steps (all steps count where
+// there are no more). The keys are a contract with other tools: add, never rename.
+#pragma once
+
+#include <slipstream/runtime/step_record.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace slipstream {
+
+// Collects the step records of one rank.
+class StepStatistics {
+ public:
+  void add(const StepRecord& record) { records_.push_back(record); }
+  std::int64_t steps() const { return static_cast<std::int64_t>(records_.size()); }
+
+  double median_ms(double StepRecord::*field) const;
+  double mean(double StepRecord::*field) const;  // over all steps
+  // 1 - blocked time / time on the wire, in [0, 1]; 1 where nothing was sent.
+  double hidden_fraction() const;
+  // What the worker computed per time: median compute / median step.
+  double efficiency() const;
+
+ private:
+  static constexpr std::size_t kSkippedSteps = 5;
+  std::size_t first() const { return records_.size() > kSkippedSteps ? kSkippedSteps : 0; }
+
+  std::vector<StepRecord> records_;
+};
+
+struct Summary {
+  std::string strategy, task, model;
+  std::vector<std::pair<std::string, std::string>> options;  // of the strategy
+  std::int64_t parameters = 0, workers = 1, servers = 0, seed = 0;
+  double wall_seconds = 0, samples_per_second = 0, final_loss = 0;
+  StepStatistics steps;
+  std::string metric;  // "test_accuracy" or "test_loss"
+  double metric_value = 0;
+  bool agreement = false;
+  bool interrupted = false;
+  std::string out;
+
+  std::string to_json() const;  // one line
+  std::string to_text() const;  // a few lines
+};
+
+}  // namespace slipstream

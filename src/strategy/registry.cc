@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <slipstream/base/error.h>
+#include <slipstream/strategy/registry.h>
+
+#include "strategy/local_sgd.h"
+#include "strategy/sync_sgd.h"
+
+namespace slipstream {
+
+Registry Registry::builtin() {
+  Registry registry;
+  registry.add(SyncSgd::info());
+  registry.add(LocalSgd::info());
+  return registry;
+}
+
+void Registry::add(StrategyInfo info) {
+  for (const StrategyInfo& other : infos_) {
+    check(other.name != info.name, "strategy {} is registered twice", info.name);
+  }
+  infos_.push_back(std::move(info));
+}
+
+const StrategyInfo& Registry::find(std::string_view name) const {
+  std::vector<std::string> names;
+  for (const StrategyInfo& info : infos_) {
+    if (info.name == name) return info;
+    names.push_back(info.name);
+  }
+  const std::string near = nearest(name, names);
+  fail<ConfigError>("there is no strategy '{}'{}; `slipstream list` shows all", name,
+                    near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
+}
+
+StrategyInfo::Configured Registry::configure(std::string_view name, const std::vector<std::string>& set) const {
+  auto configured = find(name).configure();
+  for (const std::string& pair : set) configured.options.set_pair(pair);
+  return configured;
+}
+
+}  // namespace slipstream

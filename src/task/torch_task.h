@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TorchTask: something real to train. It owns the data and the torch module, and turns (epoch, step) into a loss; it
+// keeps no position of its own, so resuming at a step needs nothing from it. All ranks build equal modules from the
+// seed, and at every step take different parts of the same global batch (see sampler.h).
+// It does not call backward, update weights or communicate, and is used by the training thread only.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "task/task_options.h"
+
+namespace slipstream {
+
+// Sums over test samples, so that ranks can add theirs up. A sample is an image, or a character of text to predict.
+struct Evaluation {
+  std::int64_t correct = 0;
+  std::int64_t samples = 0;
+  double loss_sum = 0;
+
+  Evaluation& operator+=(const Evaluation& other);
+  double accuracy() const;   // fraction in [0, 1]
+  double mean_loss() const;  // natural-log cross-entropy
+};
+
+class TorchTask {
+ public:
+  virtual ~TorchTask() = default;
+
+  virtual torch::nn::Module& module() = 0;
+  virtual std::int64_t steps_per_epoch() const = 0;
+
+  // Forward in train mode on one micro-batch (0 … accumulate-1) of this rank's batch: its mean loss divided by
+  // `accumulate`, so that the gradients of a step's micro-batches add up to the batch's. Call backward before the next
+  // loss: the input's memory is used again.
+  virtual torch::Tensor loss(std::int64_t epoch, std::int64_t step_in_epoch, std::int64_t micro) = 0;
+
+  // In eval mode, the shard of the test set that falls to this rank. Every sample falls to exactly one rank.
+  virtual Evaluation evaluate(int rank, int workers) = 0;
+
+  virtual const char* metric() const = 0;  // "test_accuracy" or "test_loss": what the task is judged by
+
+  // The options in force, defaults filled in.
+  const TaskOptions& options() const { return options_; }
+  // Images, or windows of text, that all workers together take in a step.
+  std::int64_t samples_per_step() const { return options_.batch * workers_; }
+
+ protected:
+  TorchTask(TaskOptions options, int workers) : options_(std::move(options)), workers_(workers) {}
+
+  TaskOptions options_;
+  int workers_;
+};
+
+// Reads the data and builds the model; the weights follow torch::manual_seed(options.seed), which this sets.
+// ConfigError for options that do not fit, DataError for data that cannot be read.
+std::unique_ptr<TorchTask> make_task(const TaskOptions& options, int rank, int workers);
+
+}  // namespace slipstream

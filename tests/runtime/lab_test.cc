@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/lab.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <net/if.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <functional>
+#include <string>
+
+#include "slipstream/base/error.h"
+
+namespace slipstream {
+namespace {
+
+constexpr int kPort = 29500;
+constexpr int kPatienceMs = 20'000;  // before a test that hangs counts as failed
+
+// Runs f in a child and returns its pid; the child's exit code is what f returns, 99 if f throws.
+pid_t in_child(const std::function<int()>& f) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  try {
+    _exit(f());
+  } catch (const std::exception& error) {
+    dprintf(STDERR_FILENO, "child: %s\n", error.what());
+    _exit(99);
+  }
+}
+
+int exit_code(pid_t child) {
+  int status = 0;
+  if (waitpid(child, &status, 0) != child) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+sockaddr_in at(const std::string& address) {
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_port = htons(kPort);
+  inet_pton(AF_INET, address.c_str(), &where.sin_addr);
+  return where;
+}
+
+int listen_at(const std::string& address) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const sockaddr_in where = at(address);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&where), sizeof where) != 0 || listen(fd, 8) != 0) return -1;
+  return fd;
+}
+
+bool readable(int fd) {
+  pollfd one{fd, POLLIN, 0};
+  return poll(&one, 1, kPatienceMs) == 1;
+}
+
+// Connects and sends one byte; true if it came back.
+bool echoes(const std::string& address, char byte) {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const sockaddr_in where = at(address);
+  char back = 0;
+  return connect(fd, reinterpret_cast<const sockaddr*>(&where), sizeof where) == 0 && write(fd, &byte, 1) == 1 &&
+         readable(fd) && read(fd, &back, 1) == 1 && back == byte;
+}
+
+// Accepts one connection and sends its first byte back.
+bool answers(int listener) {
+  if (!readable(listener)) return false;
+  const int fd = accept(listener, nullptr, nullptr);
+  char byte = 0;
+  return fd >= 0 && readable(fd) && read(fd, &byte, 1) == 1 && write(fd, &byte, 1) == 1;
+}
+
+// The kernel's own word, independent of the code under test.
+bool may_build_a_lab() {
+  return exit_code(in_child([] { return unshare(CLONE_NEWNET); })) == 0;
+}
+
+// Labs need root. Without it these tests check that the refusal says so, and nothing else.
+void with_lab(const std::string& spec, int hosts, const std::function<void(const Lab&)>& claims) {
+  if (may_build_a_lab()) {
+    const Lab lab(LabSpec::parse(spec), hosts);
+    claims(lab);
+    return;
+  }
+  try {
+    const Lab lab(LabSpec::parse(spec), hosts);
+    ADD_FAILURE() << "a lab without the right to make one";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("root"), std::string::npos) << error.what();
+  }
+}
+
+// A cable from the namespace this thread is in to the lab's hub. The kernel removes both ends with either namespace: as
+// long as "probe" is here, the hub exists.
+void tie_to_hub(const Lab& lab) {
+  const NetNamespace here = NetNamespace::current();
+  lab.at_hub([&] {
+    NetNamespace::current().batch("ip", "link add tie type veth peer name probe netns " + here.path() + "\n");
+  });
+}
+
+// The kernel takes namespaces apart in the background.
+bool probe_vanishes() {
+  for (int waited_ms = 0; waited_ms < kPatienceMs; waited_ms += 20) {
+    if (if_nametoindex("probe") == 0) return true;
+    poll(nullptr, 0, 20);
+  }
+  return false;
+}
+
+TEST(LabSpec, ParsesRateAndDelay) {
+  EXPECT_EQ(LabSpec::parse("none").rate, "none");
+  EXPECT_EQ(LabSpec::parse("100mbit").rate, "100mbit");
+  EXPECT_EQ(LabSpec::parse("100mbit").delay_ms, 0);
+  EXPECT_EQ(LabSpec::parse("1gbit,20ms").rate, "1gbit");
+  EXPECT_EQ(LabSpec::parse("1gbit,20ms").delay_ms, 20);
+  EXPECT_EQ(LabSpec::parse("none,0.5ms").delay_ms, 0.5);
+  EXPECT_EQ(LabSpec::parse("2.5gbit").rate, "2.5gbit");
+}
+
+TEST(LabSpec, RejectsEverythingElseWithExamples) {
+  for (const char* text :
+       {"", "fast", "100", "100mbps", "mbit", "-1mbit", "0mbit", "1e3mbit", "infmbit", "100 mbit", "100mbit,",
+        "100mbit,20", "100mbit,20s", "100mbit,-1ms", "100mbit,20ms,3", ",20ms", "100mbit,99999ms", "100mbit; true"}) {
+    try {
+      LabSpec::parse(text);
+      ADD_FAILURE() << "accepted `" << text << "`";
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find("1gbit,20ms"), std::string::npos) << error.what();
+    }
+  }
+}
+
+TEST(Lab, WithoutRootSaysThatItNeedsRoot) {
+  const pid_t child = in_child([] {
+    if (geteuid() == 0 && setuid(65534) != 0) return 1;
+    int refusals = 0;
+    try {
+      Lab::require_root();
+    } catch (const ConfigError& error) {
+      refusals += std::string(error.what()).find("root") != std::string::npos;
+    }
+    try {
+      const Lab lab(LabSpec{}, 2);
+    } catch (const ConfigError& error) {
+      refusals += std::string(error.what()).find("root") != std::string::npos;
+    }
+    return refusals == 2 ? 0 : 2;
+  });
+  EXPECT_EQ(exit_code(child), 0);
+}
+
+TEST(Lab, RejectsHostCountsItHasNoAddressesFor) {
+  EXPECT_THROW(Lab(LabSpec{}, 0), ConfigError);
+  EXPECT_THROW(Lab(LabSpec{}, Lab::kMaxHosts + 1), ConfigError);
+}
+
+TEST(Lab, HostsReachEachOther) {
+  with_lab("100mbit", 2, [](const Lab& lab) {
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t server = in_child([&] {
+      lab.enter(0);
+      const int listener = listen_at(lab.address(0));
+      if (listener < 0 || write(ready[1], "r", 1) != 1) return 1;
+      return answers(listener) ? 0 : 2;
+    });
+    ASSERT_TRUE(readable(ready[0]));
+    const pid_t client = in_child([&] {
+      lab.enter(1);
+      return echoes(lab.address(0), 'x') ? 0 : 1;
+    });
+    EXPECT_EQ(exit_code(client), 0);
+    EXPECT_EQ(exit_code(server), 0);
+    close(ready[0]);
+    close(ready[1]);
+  });
+}
+
+TEST(Lab, ASocketOpenedAtTheHubServesEveryHost) {
+  with_lab("none", 3, [](const Lab& lab) {
+    int listener = -1;
+    lab.at_hub([&] { listener = listen_at(lab.hub_address()); });
+    ASSERT_GE(listener, 0);
+    for (int host = 0; host < lab.hosts(); ++host) {
+      const pid_t client = in_child([&] {
+        lab.enter(host);
+        return echoes(lab.hub_address(), static_cast<char>('a' + host)) ? 0 : 1;
+      });
+      EXPECT_TRUE(answers(listener));
+      EXPECT_EQ(exit_code(client), 0);
+    }
+    close(listener);
+  });
+}
+
+TEST(Lab, BothEndsOfACableCarryTheDeclaredRate) {
+  with_lab("100mbit", 2, [](const Lab& lab) {
+    for (int host = 0; host < 2; ++host) {
+      const std::string queues = lab.output_at(host, "tc", "qdisc show dev e0");
+      EXPECT_NE(queues.find("tbf"), std::string::npos) << queues;
+      EXPECT_NE(queues.find("rate 100Mbit"), std::string::npos) << queues;
+    }
+    std::string ports;
+    lab.at_hub([&] { ports = NetNamespace::current().output("tc", "qdisc show"); });
+    for (const char* port : {"dev p0 root", "dev p1 root"}) {
+      const std::size_t line = ports.find(port);
+      ASSERT_NE(line, std::string::npos) << ports;
+      EXPECT_NE(ports.substr(line, 60).find("rate 100Mbit"), std::string::npos) << ports;
+    }
+  });
+}
+
+TEST(Lab, RateNoneShapesNothing) {
+  with_lab("none", 1, [](const Lab& lab) {
+    EXPECT_EQ(lab.output_at(0, "tc", "qdisc show dev e0").find("tbf"), std::string::npos);
+  });
+}
+
+TEST(Lab, DelaysPacketsOrSaysThatTheKernelCannot) {
+  if (!may_build_a_lab()) {
+    EXPECT_THROW(Lab::require_root(), ConfigError);
+    return;
+  }
+  try {
+    const Lab lab(LabSpec::parse("100mbit,20ms"), 2);
+    const std::string queues = lab.output_at(1, "tc", "qdisc show dev e0");
+    EXPECT_NE(queues.find("delay 20ms"), std::string::npos) << queues;
+    EXPECT_NE(queues.find("rate 100Mbit"), std::string::npos) << queues;
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("no netem"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("leave out \",20ms\""), std::string::npos) << error.what();
+  }
+}
+
+TEST(Lab, HoldsSixtyFourHosts) {
+  with_lab("1gbit", 64, [](const Lab& lab) {
+    int listener = -1;
+    lab.at_hub([&] { listener = listen_at(lab.hub_address()); });
+    const pid_t client = in_child([&] {
+      lab.enter(63);
+      return echoes(lab.hub_address(), 'z') ? 0 : 1;
+    });
+    EXPECT_TRUE(answers(listener));
+    EXPECT_EQ(exit_code(client), 0);
+    EXPECT_EQ(lab.address(63), "10.88.0.64");
+    close(listener);
+  });
+}
+
+TEST(Lab, IsGoneAfterItsDestruction) {
+  if (!may_build_a_lab()) {
+    EXPECT_THROW(Lab::require_root(), ConfigError);
+    return;
+  }
+  NetNamespace().visit([] {
+    {
+      const Lab lab(LabSpec::parse("100mbit"), 2);
+      tie_to_hub(lab);
+      EXPECT_NE(if_nametoindex("probe"), 0U);
+    }
+    EXPECT_TRUE(probe_vanishes());
+  });
+}
+
+TEST(Lab, IsGoneAfterItsOwnerWasKilled) {
+  if (!may_build_a_lab()) {
+    EXPECT_THROW(Lab::require_root(), ConfigError);
+    return;
+  }
+  NetNamespace().visit([] {
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t owner = in_child([&] {
+      const Lab lab(LabSpec::parse("100mbit"), 2);
+      tie_to_hub(lab);
+      if (write(ready[1], "r", 1) != 1) return 1;
+      for (;;) pause();
+    });
+    EXPECT_TRUE(readable(ready[0]));
+    EXPECT_NE(if_nametoindex("probe"), 0U);
+    kill(owner, SIGKILL);
+    EXPECT_EQ(exit_code(owner), 128 + SIGKILL);
+    EXPECT_TRUE(probe_vanishes());
+    close(ready[0]);
+    close(ready[1]);
+  });
+}
+
+}  // namespace
+}  // namespace slipstream
