@@ -21,3 +21,5 @@ target_link_libraries(slipstream_cli PUBLIC slipstream)
 add_executable(slipstream_program src/cli/main.cc)
 set_target_properties(slipstream_program PROPERTIES OUTPUT_NAME slipstream)
 target_link_libraries(slipstream_program slipstream_cli)
+
+add_subdirectory(bench)

@@ -21,7 +21,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/vec.h"
+#include "fabric/wire.h"
 
 namespace slipstream {
 namespace {
@@ -156,7 +156,8 @@ class Lane {
 struct C10dFabric::State {
   Rendezvous at;
   SteadyClock clock;
-  std::string interface;
+  std::string address;    // of ours that the data goes through
+  std::string interface;  // the same, for people
   StorePtr server;   // only where this process hosts the store
   StorePtr store;    // used by the process groups
   StorePtr monitor;  // a connection of its own, used by the monitor thread and after failures
@@ -183,17 +184,17 @@ struct C10dFabric::State {
 c10::intrusive_ptr<c10d::ProcessGroupGloo> C10dFabric::State::make_group(const std::string& name) {
   auto options = c10d::ProcessGroupGloo::Options::create();
   options->timeout = to_millis(at.timeout_seconds);
-  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(interface));
+  options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
   return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store), at.rank,
                                                       at.size, options);
 }
 
 void C10dFabric::State::join() {
   if (at.interface.empty()) {
-    interface = address_towards(at.master_addr, at.master_port);
+    address = address_towards(at.master_addr, at.master_port);
   } else {
-    interface = interface_match(at.interface, "");
-    if (interface.empty()) fail<ConfigError>("there is no network interface '{}' with an IPv4 address here", at.interface);
+    address = interface_match(at.interface, "");
+    if (address.empty()) fail<ConfigError>("there is no network interface '{}' with an IPv4 address here", at.interface);
   }
   if (at.hosts_store) server = open_store("0.0.0.0", at.master_port, true, at.join_timeout_seconds);
   store = open_store(at.master_addr, at.master_port, false, at.join_timeout_seconds);
@@ -217,10 +218,10 @@ void C10dFabric::State::join() {
   try {
     group = make_group("group");
   } catch (const std::exception& e) {
-    fail<FabricError>("cannot connect to the other ranks from {}: {}", interface, first_line(e.what()));
+    fail<FabricError>("cannot connect to the other ranks from {}: {}", address, first_line(e.what()));
   }
-  const std::string name = interface_match("", interface);
-  if (!name.empty()) interface += " on " + name;
+  const std::string name = interface_match("", address);
+  interface = name.empty() ? address : address + " on " + name;
   watcher = std::thread([this] { watch(); });
 }
 
@@ -252,11 +253,11 @@ void C10dFabric::State::watch() {
 
 std::vector<int> C10dFabric::State::silent_ranks() {
   const auto beats = [this] {
+    const std::lock_guard guard(monitor_mutex);  // not during the sleep: our own beats must go on
     std::vector<std::int64_t> counts;
     for (int r = 0; r < at.size; ++r) counts.push_back(monitor->add(beat_key(r), 0));
     return counts;
   };
-  const std::lock_guard guard(monitor_mutex);
   const auto before = beats();
   std::this_thread::sleep_for(4 * kBeat);
   const auto after = beats();
@@ -292,33 +293,27 @@ void C10dFabric::State::give_up(const std::string& what, const std::string& why)
 
 // Rounds, scatters the shards to their owners, adds them there in fp32 in rank order, rounds and gathers the sums.
 void C10dFabric::State::sum_half(std::span<float> values, Wire wire) {
-  const bool fp16 = wire == Wire::kFp16;
-  const auto encode = [fp16](auto out, auto in) { fp16 ? vec::to_fp16(out, in) : vec::to_bf16(out, in); };
-  const auto decode = [fp16](auto out, auto in) { fp16 ? vec::from_fp16(out, in) : vec::from_bf16(out, in); };
-  const auto accumulate = [fp16](auto out, auto in) {
-    fp16 ? vec::add_scaled_fp16(out, in, 1.0F) : vec::add_scaled_bf16(out, in, 1.0F);
-  };
   if (!half_group) half_group = make_group("half");
   const std::size_t shard = sum_shard(values.size(), at.size);
   std::vector<std::uint16_t> mine(shard * static_cast<std::size_t>(at.size)), theirs(mine.size()), sum(shard);
-  encode(std::span(mine).first(values.size()), std::span<const float>(values));
+  wire_encode(wire, values, std::span(mine).first(values.size()));
   auto out = bytes_view(std::span(theirs)), in = bytes_view(std::span(mine));
   std::vector<std::int64_t> equal;
   half_group->alltoall_base(out, in, equal, equal)->wait();
 
   std::vector<float> total(shard);
-  decode(std::span(total), std::span<const std::uint16_t>(theirs).first(shard));
+  wire_decode(wire, std::span(theirs).first(shard), total);
   for (std::size_t r = 1; r < static_cast<std::size_t>(at.size); ++r) {
-    accumulate(std::span(total), std::span<const std::uint16_t>(theirs).subspan(r * shard, shard));
+    wire_add(wire, std::span(theirs).subspan(r * shard, shard), total);
   }
-  encode(std::span(sum), std::span<const float>(total));
+  wire_encode(wire, total, sum);
   std::vector<std::vector<torch::Tensor>> parts(1);
   for (std::size_t r = 0; r < static_cast<std::size_t>(at.size); ++r) {
     parts[0].push_back(bytes_view(std::span(mine).subspan(r * shard, shard)));
   }
   std::vector<torch::Tensor> own{bytes_view(std::span(sum))};
   half_group->allgather(parts, own)->wait();
-  decode(values, std::span<const std::uint16_t>(mine).first(values.size()));
+  wire_decode(wire, std::span(mine).first(values.size()), values);
 }
 
 namespace {

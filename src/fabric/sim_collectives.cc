@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/vec.h"
+#include "fabric/wire.h"
 
 namespace slipstream {
 namespace {
@@ -18,8 +19,8 @@ std::string_view sum_name(Wire wire) {
 void round_to(Wire wire, std::span<float> values) {
   if (wire == Wire::kFp32) return;
   std::vector<std::uint16_t> rounded(values.size());
-  wire == Wire::kFp16 ? vec::to_fp16(rounded, values) : vec::to_bf16(rounded, values);
-  wire == Wire::kFp16 ? vec::from_fp16(values, rounded) : vec::from_bf16(values, rounded);
+  wire_encode(wire, values, rounded);
+  wire_decode(wire, rounded, values);
 }
 
 }  // namespace

@@ -24,18 +24,24 @@ double StepStatistics::mean(double StepRecord::*field) const {
   return records_.empty() ? 0 : sum / static_cast<double>(records_.size());
 }
 
+double StepStatistics::total(double StepRecord::*field) const {
+  double sum = 0;
+  for (std::size_t i = first(); i < records_.size(); ++i) sum += records_[i].*field;
+  return sum;
+}
+
+double StepStatistics::mean_ms(double StepRecord::*field) const {
+  return records_.empty() ? 0 : 1e3 * total(field) / static_cast<double>(records_.size() - first());
+}
+
 double StepStatistics::hidden_fraction() const {
-  double exposed = 0, wire = 0;
-  for (std::size_t i = first(); i < records_.size(); ++i) {
-    exposed += records_[i].exposed_seconds;
-    wire += records_[i].wire_seconds;
-  }
-  return wire > 0 ? std::clamp(1 - exposed / wire, 0.0, 1.0) : 1.0;
+  const double wire = total(&StepRecord::wire_seconds);
+  return wire > 0 ? std::clamp(1 - total(&StepRecord::exposed_seconds) / wire, 0.0, 1.0) : 1.0;
 }
 
 double StepStatistics::efficiency() const {
-  const double step = median_ms(&StepRecord::seconds);
-  return step > 0 ? median_ms(&StepRecord::compute_seconds) / step : 1.0;
+  const double all = total(&StepRecord::seconds);
+  return all > 0 ? total(&StepRecord::compute_seconds) / all : 1.0;
 }
 
 std::string Summary::to_json() const {
@@ -76,12 +82,12 @@ std::string Summary::to_text() const {
                                                        : fmt::format("test loss {:.4f}", metric_value);
   std::string text = fmt::format(
       "{}{} steps in {:.1f} s, {:.0f} samples/s, final loss {:.4f}, {}\n"
-      "a step took {:.1f} ms: computing {:.1f}, encoding {:.1f}, waiting for the network {:.1f} ({:.0f} % efficiency)\n"
+      "a step took {:.1f} ms on average: computing {:.1f}, encoding {:.1f}, waiting for the network {:.1f} ({:.0f} % efficiency)\n"
       "each worker sent {:.3f} MB per step; {:.0f} % of the time on the wire was hidden\n"
       "the {} workers' weights {}\n",
       interrupted ? "interrupted after " : "", steps.steps(), wall_seconds, samples_per_second, final_loss, result,
-      steps.median_ms(&StepRecord::seconds), steps.median_ms(&StepRecord::compute_seconds),
-      steps.median_ms(&StepRecord::encode_seconds), steps.median_ms(&StepRecord::exposed_seconds),
+      steps.mean_ms(&StepRecord::seconds), steps.mean_ms(&StepRecord::compute_seconds),
+      steps.mean_ms(&StepRecord::encode_seconds), steps.mean_ms(&StepRecord::exposed_seconds),
       100 * steps.efficiency(), steps.mean(&StepRecord::bytes_sent) / 1e6, 100 * steps.hidden_fraction(), workers,
       agreement ? "are bit-identical" : "DIFFER: this is a bug, please report it");
   text += out.empty() ? "nothing was kept: add --out DIR for model.pt, summary.json, the ledger and the trace\n"

@@ -19,15 +19,19 @@ class StepStatistics {
   std::int64_t steps() const { return static_cast<std::int64_t>(records_.size()); }
 
   double median_ms(double StepRecord::*field) const;
-  double mean(double StepRecord::*field) const;  // over all steps
+  double mean_ms(double StepRecord::*field) const;  // without the same steps
+  double mean(double StepRecord::*field) const;     // over all steps
   // 1 - blocked time / time on the wire, in [0, 1]; 1 where nothing was sent.
   double hidden_fraction() const;
-  // What the worker computed per time: median compute / median step.
+  // The share of its time that the worker computed: total compute / total time. (Medians would hide the one step in
+  // many where a periodic strategy waits.)
   double efficiency() const;
 
  private:
   static constexpr std::size_t kSkippedSteps = 5;
   std::size_t first() const { return records_.size() > kSkippedSteps ? kSkippedSteps : 0; }
+
+  double total(double StepRecord::*field) const;
 
   std::vector<StepRecord> records_;
 };

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <set>
 #include <string>
 #include <utility>
@@ -23,6 +24,7 @@ class LabProcess {
  public:
   LabProcess(int hosts, const std::string& script) {
     EXPECT_EQ(pipe(out_), 0);
+    std::fflush(nullptr);  // what this process still has to print is not the child's to print
     pid_ = fork();
     if (pid_ != 0) {
       close(out_[1]);

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstring>
+#include <future>
+#include <mutex>
+
+#include "base/rng.h"
+#include "fabric/loopback.h"
+#include "fabric/sim_world.h"
+
+namespace slipstream {
+namespace {
+
+using test::loopback;
+using test::message_of;
+using test::run_ranks;
+using testing::Test;
+using Floats = std::vector<float>;
+
+// Values of both signs and many magnitudes, so that another order of additions would round differently.
+Floats values_of(int rank, std::size_t count, std::uint64_t seed = 1) {
+  Floats values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const double a = static_cast<double>((i * 7919 + seed * 104729 + static_cast<std::size_t>(rank) * 1299709) % 10007);
+    values[i] = static_cast<float>((a / 5003.5 - 1.0) * std::ldexp(1.0, static_cast<int>(i % 12) - 6));
+  }
+  return values;
+}
+
+// The sum of values_of() over `size` ranks, as every rank of a C10dFabric sees it.
+std::vector<Floats> sums(int size, std::size_t count, Wire wire) {
+  std::vector<Floats> results(static_cast<std::size_t>(size));
+  run_ranks(size, [&](C10dFabric& net) {
+    Floats values = values_of(net.rank(), count);
+    net.sum(values, wire).wait();
+    results[static_cast<std::size_t>(net.rank())] = values;
+  });
+  return results;
+}
+
+bool same_bits(const Floats& a, const Floats& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
+
+TEST(C10dFabric, SumAddsTheValuesOfAllRanks) {
+  for (const int size : {2, 3}) {
+    const auto results = sums(size, 1001, Wire::kFp32);
+    for (std::size_t i = 0; i < 1001; ++i) {
+      double want = 0, magnitude = 0;
+      for (int r = 0; r < size; ++r) {
+        want += values_of(r, 1001)[i];
+        magnitude += std::abs(values_of(r, 1001)[i]);
+      }
+      ASSERT_NEAR(results[0][i], want, 1e-6 * magnitude) << "element " << i << " of " << size << " ranks";
+    }
+  }
+}
+
+TEST(C10dFabric, SumsAreBitIdenticalOnAllRanksAndFromRunToRun) {
+  for (const Wire wire : {Wire::kFp32, Wire::kFp16, Wire::kBf16}) {
+    const auto first = sums(3, 4099, wire);
+    const auto again = sums(3, 4099, wire);
+    for (std::size_t r = 0; r < 3; ++r) {
+      EXPECT_TRUE(same_bits(first[r], first[0])) << "rank " << r;
+      EXPECT_TRUE(same_bits(first[r], again[r])) << "rank " << r;
+    }
+  }
+}
+
+TEST(C10dFabric, SixteenBitSumsEqualThoseOfSimWorldBitForBit) {
+  for (const Wire wire : {Wire::kFp16, Wire::kBf16}) {
+    for (const int size : {2, 3}) {
+      for (const std::size_t count : {std::size_t{1}, std::size_t{2}, std::size_t{1000}}) {
+        Floats simulated;
+        SimWorld({.ranks = size}).run([&](SimPort& net) {
+          Floats values = values_of(net.rank(), count);
+          net.sum(values, wire).wait();
+          if (net.rank() == 0) simulated = values;
+        });
+        EXPECT_TRUE(same_bits(sums(size, count, wire)[0], simulated)) << size << " ranks, " << count << " values";
+      }
+    }
+  }
+}
+
+TEST(C10dFabric, GatherKeepsRankOrder) {
+  run_ranks(3, [](C10dFabric& net) {
+    const std::string mine = "rank" + std::to_string(net.rank());
+    std::string all(15, '-');
+    net.gather(bytes_of(mine), std::as_writable_bytes(std::span(all))).wait();
+    EXPECT_EQ(all, "rank0rank1rank2");
+  });
+}
+
+TEST(C10dFabric, GatherIntoTheWrongSizeIsABug) {
+  C10dFabric net(Rendezvous{});
+  const std::string mine(4, 'a');
+  std::string all(7, '-');
+  EXPECT_THROW(net.gather(bytes_of(mine), std::as_writable_bytes(std::span(all))), Error);
+}
+
+TEST(C10dFabric, MessagesAreMatchedByPeerAndTagInOrder) {
+  run_ranks(3, [](C10dFabric& net) {
+    const int next = (net.rank() + 1) % 3, before = (net.rank() + 2) % 3;
+    const auto text = [](int from, const char* what) { return std::to_string(from) + what; };
+    const std::string a = text(net.rank(), "a"), b = text(net.rank(), "b"), other = text(net.rank(), "c");
+    std::string got_a(2, '-'), got_b(2, '-'), got_other(2, '-');
+    std::vector<InFlight> all;
+    // Received in another order of tags than sent; two with one tag stay in order.
+    all.push_back(net.recv(before, 9, std::as_writable_bytes(std::span(got_other))));
+    all.push_back(net.recv(before, 5, std::as_writable_bytes(std::span(got_a))));
+    all.push_back(net.recv(before, 5, std::as_writable_bytes(std::span(got_b))));
+    all.push_back(net.send(next, 5, bytes_of(a)));
+    all.push_back(net.send(next, 5, bytes_of(b)));
+    all.push_back(net.send(next, 9, bytes_of(other)));
+    for (InFlight& operation : all) operation.wait();
+    EXPECT_EQ(got_a, text(before, "a"));
+    EXPECT_EQ(got_b, text(before, "b"));
+    EXPECT_EQ(got_other, text(before, "c"));
+  });
+}
+
+TEST(C10dFabric, EmptySpansEndAtOnceAndDisturbNothing) {
+  run_ranks(2, [](C10dFabric& net) {
+    for (const Wire wire : {Wire::kFp32, Wire::kFp16}) net.sum(std::span<float>(), wire).wait();
+    net.gather({}, {}).wait();
+    InFlight nothing = net.rank() == 0 ? net.send(1, 1, {}) : net.recv(0, 1, {});
+    EXPECT_TRUE(nothing.done());
+    nothing.wait();
+    float one = 1;
+    net.sum(std::span(&one, 1)).wait();
+    EXPECT_EQ(one, 2);
+  });
+}
+
+TEST(C10dFabric, AloneNeedsNoStoreAndChangesNothing) {
+  C10dFabric net(Rendezvous{});
+  EXPECT_EQ(net.rank(), 0);
+  EXPECT_EQ(net.size(), 1);
+  for (const Wire wire : {Wire::kFp32, Wire::kFp16, Wire::kBf16}) {
+    Floats values = values_of(0, 100);
+    net.sum(values, wire).wait();
+    EXPECT_TRUE(same_bits(values, values_of(0, 100)));
+  }
+  const std::string mine = "mine";
+  std::string all(4, '-');
+  net.gather(bytes_of(mine), std::as_writable_bytes(std::span(all))).wait();
+  EXPECT_EQ(all, "mine");
+}
+
+TEST(C10dFabric, ManySumsMayBeInFlightAndBeWaitedForInAnyOrder) {
+  constexpr int kSums = 60;
+  run_ranks(3, [](C10dFabric& net) {
+    std::vector<Floats> values, want;
+    for (int i = 0; i < kSums; ++i) {
+      const std::size_t count = static_cast<std::size_t>(1 + i * 37 % 500);
+      values.emplace_back(count, static_cast<float>(net.rank() + i));  // small whole numbers: exact in 16 bits too
+      want.emplace_back(count, static_cast<float>(3 + 3 * i));
+    }
+    std::vector<InFlight> operations;
+    for (std::size_t i = 0; i < kSums; ++i) {
+      operations.push_back(net.sum(values[i], i % 3 == 0 ? Wire::kFp32 : i % 3 == 1 ? Wire::kFp16 : Wire::kBf16));
+    }
+    for (std::size_t i = kSums; i-- > 0;) operations[i].wait();
+    EXPECT_EQ(values, want);
+  });
+}
+
+TEST(C10dFabric, ARankThatLeavesEarlyIsNamedToAllOthersWithTheOperation) {
+  const StoreHost store(0);
+  const auto errors = run_ranks(store, 3, [](C10dFabric& net) {
+    float one = 1;
+    net.sum(std::span(&one, 1)).wait();
+    if (net.rank() == 2) return;
+    Floats values(1000, 1);
+    net.sum(values).wait();
+  });
+  for (std::size_t r = 0; r < 2; ++r) {
+    const std::string text = message_of<FabricError>(errors[r]);
+    EXPECT_NE(text.find("rank 2 is lost"), std::string::npos) << text;
+    EXPECT_NE(text.find("sum of 1000 floats"), std::string::npos) << text;
+  }
+  EXPECT_FALSE(errors[2]);
+}
+
+TEST(C10dFabric, ALostSenderIsNamedToItsReceiver) {
+  const StoreHost store(0);
+  const auto errors = run_ranks(store, 2, [](C10dFabric& net) {
+    float one = 1;
+    net.sum(std::span(&one, 1)).wait();
+    if (net.rank() == 1) return;
+    std::string text(100, '-');
+    net.recv(1, 3, std::as_writable_bytes(std::span(text))).wait();
+  });
+  const std::string text = message_of<FabricError>(errors[0]);
+  EXPECT_NE(text.find("receive of 100 bytes from rank 1"), std::string::npos) << text;
+}
+
+TEST(C10dFabric, AnAnnouncedFailureIsWhatEveryWaitThrows) {
+  StoreHost store(0);
+  const auto errors = run_ranks(store, 3, [&](C10dFabric& net) {
+    float one = 1;
+    net.sum(std::span(&one, 1)).wait();
+    if (net.rank() == 2) {
+      store.announce_failure("worker 2 was taken by wolves");
+      store.announce_failure("a later announcement does not count");
+      return;
+    }
+    Floats values(1000, 1);
+    net.sum(values, Wire::kFp16).wait();
+  });
+  for (std::size_t r = 0; r < 2; ++r) EXPECT_EQ(message_of<FabricError>(errors[r]), "worker 2 was taken by wolves");
+}
+
+TEST(C10dFabric, ARankThatNeverJoinsIsNamed) {
+  const StoreHost store(0);
+  Rendezvous at = loopback(store, 0, 3);
+  at.join_timeout_seconds = 1;
+  std::thread([&] {  // rank 1 is there, rank 2 is not
+    Rendezvous other = at;
+    other.rank = 1;
+    EXPECT_THROW(C10dFabric{other}, FabricError);
+  }).join();
+  test::message_of<FabricError>(nullptr);
+}
+
+}  // namespace
+}  // namespace slipstream

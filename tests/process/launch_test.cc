@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every way to start a job ends in the same weights as our own supervisor.
+#include "process/job.h"
+
+namespace slipstream::test {
+namespace {
+
+class Launch : public Job {
+ protected:
+  Words job(const std::string& out, const Words& flags = {}) const {
+    return train(Words{"--steps", "8", "--out", path(out)} + flags);
+  }
+  void expect_two_workers_in(const std::string& out) const {
+    const auto summary = read_json(path(out) + "/summary.json");
+    EXPECT_EQ(summary["workers"], 2);
+    EXPECT_EQ(summary["agreement"], true);
+    const Ended supervised = run(job("supervised", {"--workers", "2"}));
+    ASSERT_EQ(supervised.exit_code, 0) << supervised.err;
+    EXPECT_EQ(read_text(path(out) + "/model.pt"), read_text(path("supervised/model.pt")));
+  }
+  // One thread each, as the supervisor gives to two workers on two cores; the sums' rounding depends on it.
+  static inline const Variables kOneThread{{"OMP_NUM_THREADS", "1"}, {"OPENBLAS_NUM_THREADS", "1"}};
+};
+
+Variables operator+(Variables a, const Variables& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+TEST_F(Launch, ByTorchrunsEnvironmentGivesTheSameWeights) {
+  const std::string port = free_port();
+  Program first(job("env"), torchrun_variables(1, 2, port) + kOneThread);
+  const Ended zero = run(job("env"), torchrun_variables(0, 2, port) + kOneThread);
+  EXPECT_EQ(zero.exit_code, 0) << zero.err;
+  EXPECT_EQ(first.wait().exit_code, 0);
+  expect_two_workers_in("env");
+}
+
+TEST_F(Launch, ByHandGivesTheSameWeights) {
+  const std::string port = free_port();
+  Program first(job("hand", by_hand(1, 2, port)), kOneThread);
+  const Ended zero = run(job("hand", by_hand(0, 2, port)), kOneThread);
+  EXPECT_EQ(zero.exit_code, 0) << zero.err;
+  EXPECT_EQ(first.wait().exit_code, 0);
+  expect_two_workers_in("hand");
+}
+
+TEST_F(Launch, ByTorchrunGivesTheSameWeights) {
+  const Ended ended = run(Words{"/usr/bin/python3", "-m", "torch.distributed.run", "--nproc_per_node", "2", "--no_python",
+                                "--master_port", free_port()} +
+                              job("torchrun"),
+                          kOneThread);
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  expect_two_workers_in("torchrun");
+}
+
+TEST_F(Launch, ByMpirunGivesTheSameWeights) {
+  Program mpirun(Words{"mpirun", "-n", "2", "--allow-run-as-root", "--oversubscribe"} + job("mpi"), kOneThread);
+  const Ended ended = mpirun.wait();
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  expect_two_workers_in("mpi");
+  EXPECT_TRUE(mpirun.left_behind().empty());
+}
+
+TEST_F(Launch, WithoutAnyHintStartsTwoLocalWorkers) {
+  const Ended ended = run(job("plain"));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  expect_two_workers_in("plain");
+}
+
+TEST_F(Launch, FlagsBeatTheEnvironment) {
+  const Ended ended = run(train({"--steps", "2", "--workers", "1", "--json"}), torchrun_variables(0, 2, free_port()));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  EXPECT_EQ(nlohmann::json::parse(ended.out)["workers"], 1);
+}
+
+TEST_F(Launch, NamesAnEnvironmentVariableThatIsNoNumber) {
+  expect_failure(run(train({}), {{"RANK", "first"}, {"WORLD_SIZE", "2"}}), 2, {"RANK", "'first'"});
+}
+
+}  // namespace
+}  // namespace slipstream::test
