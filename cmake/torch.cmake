@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The torch edges, the program, the examples and the benches.
+# The torch edges and the program.
 find_package(Torch REQUIRED)
 find_package(CLI11 QUIET)  # header-only; Debian's is found by the compiler either way
 
@@ -21,5 +21,3 @@ target_link_libraries(slipstream_cli PUBLIC slipstream)
 add_executable(slipstream_program src/cli/main.cc)
 set_target_properties(slipstream_program PROPERTIES OUTPUT_NAME slipstream)
 target_link_libraries(slipstream_program slipstream_cli)
-
-add_subdirectory(bench)

@@ -2,6 +2,7 @@
 #include <slipstream/base/error.h>
 #include <slipstream/cli/cli.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -27,6 +28,26 @@ std::string dashed(std::string name) {
   return name;
 }
 
+// The first word that no flag or verb of the command line takes, with the nearest that exists; empty if there is none.
+std::string unknown_word(const CLI::App& app) {
+  const CLI::App* verb = &app;
+  while (!verb->get_subcommands().empty()) verb = verb->get_subcommands().front();
+  const std::vector<std::string> unknown = app.remaining(true);
+  if (unknown.empty()) return "";
+  const auto flag = std::find_if(unknown.begin(), unknown.end(), [](const auto& word) { return word[0] == '-'; });
+  const std::string word = flag != unknown.end() ? *flag : unknown.front();
+  std::vector<std::string> known;
+  if (flag != unknown.end()) {
+    for (const CLI::Option* option : verb->get_options()) {
+      for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+    }
+  } else {
+    for (const CLI::App* other : verb->get_subcommands(nullptr)) known.push_back(other->get_name());
+  }
+  const std::string near = nearest(word.substr(0, word.find('=')), known);
+  return fmt::format("there is no '{}' here{}", word, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
+}
+
 }  // namespace
 
 void add_flag(CLI::App& verb, const Option& option, const std::string& group, Given& given) {
@@ -39,6 +60,7 @@ void add_flag(CLI::App& verb, const Option& option, const std::string& group, Gi
   const bool number = option.kind == "integer" || option.kind == "number";
   const std::string range = number && !option.allowed.empty() ? " (" + option.allowed + ")" : "";
   auto* made = verb.add_option_function<std::string>(flag, remember, option.help + range)->group(group);
+  made->take_last();  // as usual; and the supervisor adds the worker's placement behind the user's own flags
   made->type_name(option.kind);
   if (!option.default_value.empty() && option.default_value != "-1") made->default_str(option.default_value);
 }
@@ -74,8 +96,10 @@ int run_cli(int argc, char** argv, const Registry& registry) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
-    std::fprintf(stderr, "slipstream: %s; see `slipstream %s--help`\n", e.what(),
-                 argc > 1 && argv[1][0] != '-' ? fmt::format("{} ", argv[1]).c_str() : "");
+    const std::string unknown = unknown_word(app);
+    const auto called = app.get_subcommands();
+    std::fprintf(stderr, "slipstream: %s; see `slipstream %s--help`\n", unknown.empty() ? e.what() : unknown.c_str(),
+                 called.empty() ? "" : (called.front()->get_name() + " ").c_str());
     return ConfigError("").exit_code();
   }
 

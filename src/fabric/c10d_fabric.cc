@@ -431,6 +431,9 @@ C10dFabric::~C10dFabric() {
   state_->changed.notify_all();
   if (state_->watcher.joinable()) state_->watcher.join();
   state_->lane.reset();
+  // Their threads hold the state while they report an end; whoever lets go of it last must not have to join itself.
+  state_->half_group.reset();
+  state_->group.reset();
 }
 
 int C10dFabric::rank() const { return state_->at.rank; }

@@ -24,11 +24,12 @@ namespace {
 
 constexpr std::int64_t kHashEverySteps = 100;
 
-// The first signal asks for a clean stop; the second takes the default way out.
-void stop_on_signals() {
+// The first signal asks for a clean stop; the second takes the default way out. A supervised worker leaves the latter to
+// its supervisor: `kill -INT -GROUP` reaches it twice, directly and passed on.
+void stop_on_signals(bool supervised) {
   struct sigaction action {};
   action.sa_handler = [](int) { Session::request_stop(); };
-  action.sa_flags = SA_RESETHAND | SA_RESTART;
+  action.sa_flags = (supervised ? 0 : SA_RESETHAND) | SA_RESTART;
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 }
 
@@ -71,7 +72,7 @@ Evaluation evaluate(Fabric& net, TorchTask& task) {
 }  // namespace
 
 int run_worker(const TrainConfig& config, const Registry& registry, const Rendezvous& at) {
-  stop_on_signals();
+  stop_on_signals(config.launch.supervised);
   C10dFabric net(at);
   const bool speaks = net.rank() == 0;
   require_same_config(net, config, registry);

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <cstring>
-#include <future>
-#include <mutex>
+#include <string>
 
-#include "base/rng.h"
 #include "fabric/loopback.h"
 #include "fabric/sim_world.h"
+#include "task/files.h"
 
 namespace slipstream {
 namespace {
 
+using test::expect_error;
 using test::loopback;
 using test::message_of;
 using test::run_ranks;
-using testing::Test;
 using Floats = std::vector<float>;
 
 // Values of both signs and many magnitudes, so that another order of additions would round differently.
@@ -215,14 +215,40 @@ TEST(C10dFabric, AnAnnouncedFailureIsWhatEveryWaitThrows) {
 
 TEST(C10dFabric, ARankThatNeverJoinsIsNamed) {
   const StoreHost store(0);
-  Rendezvous at = loopback(store, 0, 3);
+  Rendezvous at = loopback(store, 0, 2);
   at.join_timeout_seconds = 1;
-  std::thread([&] {  // rank 1 is there, rank 2 is not
-    Rendezvous other = at;
-    other.rank = 1;
-    EXPECT_THROW(C10dFabric{other}, FabricError);
-  }).join();
-  test::message_of<FabricError>(nullptr);
+  expect_error<FabricError>([&] { C10dFabric net(at); }, {"rank 1 of 2 did not join"});
+}
+
+TEST(C10dFabric, TwoProcessesWithOneRankAreAnErrorOfTheUser) {
+  const StoreHost store(0);
+  Rendezvous at = loopback(store, 0, 2);
+  at.join_timeout_seconds = 1;
+  EXPECT_THROW(C10dFabric{at}, FabricError);  // nobody else is there, but rank 0 is taken from now on
+  expect_error<ConfigError>([&] { C10dFabric net(at); }, {"two processes claim rank 0", "--rank"});
+}
+
+TEST(C10dFabric, APortInUseIsAnErrorOfTheUser) {
+  const StoreHost store(0);
+  const std::string port = std::to_string(store.port());
+  expect_error<ConfigError>([&] { StoreHost second(store.port()); }, {port, "in use", "--master-port"});
+  Rendezvous at = loopback(store, 0, 2);
+  at.hosts_store = true;
+  expect_error<ConfigError>([&] { C10dFabric net(at); }, {port, "in use", "--master-port"});
+}
+
+TEST(C10dFabric, AMissingStoreIsNamedByItsAddress) {
+  Rendezvous at = loopback(StoreHost(0), 1, 2);  // the store is gone when we come
+  at.join_timeout_seconds = 1;
+  expect_error<FabricError>([&] { C10dFabric net(at); },
+                            {"127.0.0.1:" + std::to_string(at.master_port), "--master-addr"});
+}
+
+TEST(C10dFabric, AnUnknownInterfaceIsAnErrorOfTheUser) {
+  const StoreHost store(0);
+  Rendezvous at = loopback(store, 0, 2);
+  at.interface = "nosuch0";
+  expect_error<ConfigError>([&] { C10dFabric net(at); }, {"nosuch0"});
 }
 
 }  // namespace

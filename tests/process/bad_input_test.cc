@@ -107,8 +107,7 @@ TEST_F(BadUsage, TwoProcessesOfOneRankAreRefused) {
   Program zero(endless(by_hand(0, 3, port)));
   Program one(endless(by_hand(1, 3, port)));
   Program another(endless(by_hand(1, 3, port)));
-  const Ended first = one.wait_either(another);
-  expect_failure(first, 2, {"two processes claim rank 1"});
+  expect_failure(Program::first_to_end(one, another), 2, {"two processes claim rank 1"});
 }
 
 TEST_F(BadUsage, DivergenceIsReportedByAllRanksWithStepAndTensor) {

@@ -15,7 +15,8 @@
 
 namespace slipstream::test {
 
-inline Words operator+(Words a, const Words& b) {
+template <typename T>
+std::vector<T> operator+(std::vector<T> a, const std::vector<T>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
@@ -48,8 +49,9 @@ class Job : public testing::Test {
 
   std::string path(const std::string& name) const { return (files_.path() / name).string(); }
   Words train(const Words& flags) const {
-    return slipstream(Words{"train", "--task", "images", "--data", files_.path().string(), "--model", "mlp", "--batch",
-                            "16"} + flags);
+    return slipstream(
+        Words{"train", "--task", "images", "--data", files_.path().string(), "--model", "mlp", "--batch", "16"} +
+        flags);
   }
   // Never ends by itself within the deadline of a test.
   Words endless(const Words& flags) const { return train(Words{"--steps", "100000000"} + flags); }
@@ -116,18 +118,21 @@ class Listener {
 inline std::string free_port() { return Listener().port(); }
 
 inline Words by_hand(int rank, int size, const std::string& port) {
-  return {"--rank", std::to_string(rank), "--world-size", std::to_string(size), "--master-addr", "127.0.0.1",
-          "--master-port", port};
+  return {"--rank",        std::to_string(rank), "--world-size",  std::to_string(size),
+          "--master-addr", "127.0.0.1",          "--master-port", port};
 }
 
 // What torchrun tells its workers.
 inline Variables torchrun_variables(int rank, int size, const std::string& port) {
-  return {{"RANK", std::to_string(rank)}, {"WORLD_SIZE", std::to_string(size)}, {"MASTER_ADDR", "127.0.0.1"},
+  return {{"RANK", std::to_string(rank)},
+          {"WORLD_SIZE", std::to_string(size)},
+          {"MASTER_ADDR", "127.0.0.1"},
           {"MASTER_PORT", port}};
 }
 
 inline void expect_words(const std::string& text, const Words& words) {
-  for (const std::string& word : words) EXPECT_NE(text.find(word), std::string::npos) << "no '" << word << "' in:\n" << text;
+  for (const std::string& word : words)
+    EXPECT_NE(text.find(word), std::string::npos) << "no '" << word << "' in:\n" << text;
 }
 
 inline void expect_failure(const Ended& ended, int exit_code, const Words& words) {

@@ -2,9 +2,9 @@
 //
 // Program: a command run as a user runs it, in a process group of its own, with standard output and error kept apart.
 //
-// Every wait ends: at the deadline the test fails and the whole job is killed. The processes of a job are known by a mark
-// in their environment, so that launchers may start groups of their own and none is overlooked. Nothing outlives the
-// object.
+// Every wait ends: at the deadline the test fails and the whole job is killed. The processes of a job are known by a
+// mark in their environment, so that launchers may start groups of their own and none is overlooked. Nothing outlives
+// the object.
 #pragma once
 
 #include <fcntl.h>
@@ -86,6 +86,13 @@ class Program {
     return true;
   }
 
+  // The result of whichever ends first.
+  static Ended first_to_end(Program& a, Program& b) {
+    std::array<pollfd, 2> fds{{{a.exit_, POLLIN, 0}, {b.exit_, POLLIN, 0}}};
+    poll(fds.data(), fds.size(), a.milliseconds_left());
+    return (fds[0].revents != 0 ? a : b).wait();
+  }
+
   // Until the program itself has ended.
   Ended wait() {
     while (pump()) {
@@ -93,10 +100,20 @@ class Program {
     return {exit_code_, streams_[0].text, streams_[1].text};
   }
 
-  // The processes of this job that still run after a while in which all should have ended.
+  // All that run. Zombies do not count: they have no environment any more.
+  std::vector<pid_t> processes() const {
+    std::vector<pid_t> found;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      const pid_t pid = std::atoi(entry.path().filename().c_str());
+      if (pid > 0 && read_proc(pid, "environ").find(mark_ + '\0') != std::string::npos) found.push_back(pid);
+    }
+    return found;
+  }
+
+  // The processes that do not end by themselves until the deadline; empty as soon as all have.
   std::vector<pid_t> left_behind() const {
     std::vector<pid_t> alive = processes();
-    while (!alive.empty() && std::chrono::steady_clock::now() < deadline_) {
+    while (!alive.empty() && milliseconds_left() > 0) {
       poll(nullptr, 0, 20);
       alive = processes();
     }
@@ -156,10 +173,8 @@ class Program {
   // Waits for output or the end; false once the program has ended and all it said is here.
   bool pump() {
     if (reaped_) return false;
-    std::array<pollfd, 3> fds{
-        {{streams_[0].fd, POLLIN, 0}, {streams_[1].fd, POLLIN, 0}, {exit_, POLLIN, 0}}};
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
-    if (poll(fds.data(), fds.size(), static_cast<int>(std::max<std::int64_t>(0, left.count()))) == 0) {
+    std::array<pollfd, 3> fds{{{streams_[0].fd, POLLIN, 0}, {streams_[1].fd, POLLIN, 0}, {exit_, POLLIN, 0}}};
+    if (poll(fds.data(), fds.size(), milliseconds_left()) == 0) {
       ADD_FAILURE() << command_line() << "\nhangs; it is killed. It said:\n" << streams_[0].text << streams_[1].text;
       kill_all();
       waitpid(pid_, nullptr, 0);
@@ -174,7 +189,8 @@ class Program {
     reaped_ = true;
     exit_code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     for (Stream& stream : streams_) {  // what is left, without waiting for processes that still hold the other end
-      for (pollfd more{stream.fd, POLLIN, 0}; stream.fd >= 0 && poll(&more, 1, 0) > 0; more.fd = stream.fd) take(stream);
+      for (pollfd more{stream.fd, POLLIN, 0}; stream.fd >= 0 && poll(&more, 1, 0) > 0; more.fd = stream.fd)
+        take(stream);
     }
     return false;
   }
@@ -189,14 +205,10 @@ class Program {
     }
   }
 
-  // Alive and not this one's zombies: those have no environment any more.
-  std::vector<pid_t> processes() const {
-    std::vector<pid_t> found;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-      const pid_t pid = std::atoi(entry.path().filename().c_str());
-      if (pid > 0 && read_proc(pid, "environ").find(mark_ + '\0') != std::string::npos) found.push_back(pid);
-    }
-    return found;
+  int milliseconds_left() const {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - std::chrono::steady_clock::now());
+    return static_cast<int>(std::max<std::int64_t>(0, left.count()));
   }
 
   void kill_all() const {

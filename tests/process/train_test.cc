@@ -4,12 +4,27 @@
 namespace slipstream::test {
 namespace {
 
-const char* const kContract[] = {
-    "strategy",           "options",           "task",          "model",           "parameters",
-    "workers",            "servers",           "steps",         "seed",            "wall_seconds",
-    "samples_per_second", "step_ms_median",    "compute_ms_median", "encode_ms_median", "exposed_ms_median",
-    "hidden_fraction",    "bytes_sent_per_step", "bytes_received_per_step", "final_loss", "test_accuracy",
-    "agreement"};
+const char* const kContract[] = {"strategy",
+                                 "options",
+                                 "task",
+                                 "model",
+                                 "parameters",
+                                 "workers",
+                                 "servers",
+                                 "steps",
+                                 "seed",
+                                 "wall_seconds",
+                                 "samples_per_second",
+                                 "step_ms_median",
+                                 "compute_ms_median",
+                                 "encode_ms_median",
+                                 "exposed_ms_median",
+                                 "hidden_fraction",
+                                 "bytes_sent_per_step",
+                                 "bytes_received_per_step",
+                                 "final_loss",
+                                 "test_accuracy",
+                                 "agreement"};
 
 Words local_sgd(const std::string& out) {
   return slipstream({"train", "--workers", "3", "--strategy", "local", "--set", "period=4", "--task", "fashion-mnist",
@@ -85,8 +100,8 @@ TEST_F(Weights, OfFourWorkersEqualThoseOfOneWithFourTimesTheBatch) {
 
 TEST_F(Weights, DoNotDependOnTheNumberOfMicroBatches) {
   for (const char* parts : {"1", "4"}) {
-    const Ended ended =
-        run(train({"--workers", "2", "--steps", "10", "--accumulate", parts, "--out", path(std::string("in") + parts)}));
+    const Ended ended = run(
+        train({"--workers", "2", "--steps", "10", "--accumulate", parts, "--out", path(std::string("in") + parts)}));
     ASSERT_EQ(ended.exit_code, 0) << ended.err;
   }
   EXPECT_LT(largest_difference(path("in1/model.pt"), path("in4/model.pt")), 1e-5);
@@ -140,7 +155,8 @@ TEST(BenchWire, PrintsARowForEverySizeItVerified) {
   const Ended ended = run(slipstream({"bench", "wire", "--workers", "2", "--max-mib", "1", "--repeats", "3"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   expect_words(ended.out, {"every result verified", "over 2 workers"});
-  for (std::size_t bytes = 4; bytes <= 1 << 20; bytes *= 4) expect_words(ended.out, {" " + std::to_string(bytes) + " |"});
+  for (std::size_t bytes = 4; bytes <= 1 << 20; bytes *= 4)
+    expect_words(ended.out, {" " + std::to_string(bytes) + " |"});
   EXPECT_EQ(ended.out.find(" 4194304 |"), std::string::npos) << "more than --max-mib asked for";
 }
 

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every strategy owes, whatever its algorithm: tried on all entries of the registry, with their options varied, at
+// several numbers of workers. A strategy joins by being registered.
+#include <gtest/gtest.h>
+#include <slipstream/strategy/registry.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "kit/sim.h"
+#include "kit/variants.h"
+
+namespace slipstream::test {
+namespace {
+
+struct Case {
+  Variant variant;
+  int ranks = 1;
+};
+
+void PrintTo(const Case& c, std::ostream* out) { *out << c.variant.name() << ", P=" << c.ranks; }
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Variant& variant : variants()) {
+    for (int ranks : {1, 2, 3, 4, 7}) all.push_back({variant, ranks});
+  }
+  return all;
+}
+
+std::string test_name(std::string name) {
+  std::replace_if(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) == 0; }, '_');
+  return name;
+}
+
+class Conformance : public testing::TestWithParam<Case> {
+ protected:
+  SimJobOptions job(std::int64_t steps = 13) const { return sim_job(GetParam().variant, ranks(), steps); }
+  int ranks() const { return GetParam().ranks; }
+};
+
+INSTANTIATE_TEST_SUITE_P(Registry, Conformance, testing::ValuesIn(cases()), [](const auto& info) {
+  return test_name(fmt::format("{}_P{}", info.param.variant.name(), info.param.ranks));
+});
+
+TEST_P(Conformance, RanksAreBitEqualAfterFinish) {
+  for (std::int64_t steps : {0, 1, 2, 3, 4, 5, 12, 13}) {
+    EXPECT_TRUE(run_sim_job(job(steps)).agreement()) << steps << " steps";
+  }
+  auto adam = job();
+  adam.optimizer = {.kind = "adamw", .lr = 0.01};
+  EXPECT_TRUE(run_sim_job(adam).agreement()) << "with adamw";
+}
+
+TEST_P(Conformance, Learns) {
+  auto mlp = job(60);
+  mlp.task = std::make_shared<MlpTask>();
+  mlp.optimizer = {.lr = 0.05, .momentum = 0.9};
+  mlp.lr = {};
+  const auto result = run_sim_job(mlp);
+  ASSERT_TRUE(result.agreement());
+  for (const SimRankResult& rank : result.ranks) EXPECT_LT(rank.steps.back().loss, 0.5 * rank.steps.front().loss);
+}
+
+TEST_P(Conformance, SaveAndResumeEqualsUninterrupted) {
+  Diary whole;
+  const auto uninterrupted = run_with_diary(job(), whole);
+  for (std::int64_t cut : {0, 1, 2, 3, 4, 7, 12, 13}) {
+    SCOPED_TRACE(fmt::format("saved after {} steps", cut));
+    auto options = job();
+    options.stop_after = cut;
+    const auto saved = run_sim_job(options);
+    ASSERT_TRUE(saved.saved.has_value());
+    options.stop_after.reset();
+    options.resume = &*saved.saved;
+    Diary rest;
+    const auto resumed = run_with_diary(options, rest);
+    expect_same_weights(resumed, uninterrupted);
+    EXPECT_EQ(rest.size(), static_cast<std::size_t>(ranks() * (13 - cut)));
+    for (const auto& [place, weights] : rest) {
+      EXPECT_TRUE(same_bits(weights, whole[place])) << "rank " << place.first << " after step " << place.second;
+    }
+  }
+}
+
+TEST_P(Conformance, SendsTheBytesItsFormulaSays) {
+  const auto configured = GetParam().variant.configure();
+  for (const std::vector<std::size_t>& layers : {std::vector<std::size_t>{6, 1, 0, 11, 2}, {5000, 3, 40}, {1}}) {
+    auto options = job();
+    options.task = std::make_shared<QuadraticTask>(QuadraticOptions{.layers = layers});
+    const FlatModel model(options.task->parameters());
+    double all_sent = 0, all_received = 0;
+    for (const SimRankResult& rank : run_sim_job(options).ranks) {
+      ASSERT_EQ(rank.steps.size(), 13U);
+      double sent = 0, expected = 0;
+      for (const SimStepRecord& step : rank.steps) {
+        const double formula = configured.bytes_sent({model, ranks(), step.t});
+        EXPECT_DOUBLE_EQ(step.bytes_sent, formula) << "step " << step.t << " of " << model.count() << " parameters";
+        sent += step.bytes_sent;
+        expected += formula;
+        all_received += step.bytes_received;
+      }
+      EXPECT_DOUBLE_EQ(sent, expected);
+      all_sent += sent + rank.start.bytes_sent + rank.finish.bytes_sent;
+      all_received += rank.start.bytes_received + rank.finish.bytes_received;
+    }
+    EXPECT_NEAR(all_sent, all_received, 1e-6) << "what one sends another receives";
+    EXPECT_TRUE(ranks() > 1 || all_sent == 0.0) << "one worker alone sent something";
+  }
+}
+
+TEST_P(Conformance, SpeedOptionsLeaveTheWeightsAlone) {
+  const auto usual = run_sim_job(job());
+  const auto configured = GetParam().variant.configure();
+  for (const Option& option : configured.options.all()) {
+    if (option.changes != Changes::kSpeed) continue;
+    for (const std::string& pair : other_values(option)) {
+      SCOPED_TRACE(pair);
+      const Variant faster = GetParam().variant.with(pair);
+      if (faster.legal()) expect_same_weights(run_sim_job(sim_job(faster, ranks())), usual);
+    }
+  }
+}
+
+TEST_P(Conformance, TakesEmptyAndOneElementLayers) {
+  using Layers = std::vector<std::size_t>;
+  for (const Layers& layers : {Layers{}, Layers{0}, Layers{1}, Layers{0, 0, 1, 0}, Layers{1, 1, 1}, Layers{3, 0}}) {
+    auto options = job(6);
+    options.task = std::make_shared<QuadraticTask>(QuadraticOptions{.layers = layers});
+    EXPECT_TRUE(run_sim_job(options).agreement()) << fmt::format("layers of {}", fmt::join(layers, ", "));
+  }
+}
+
+// All others end with an error that names the lost rank; none hangs (SimWorld's time is bounded) and none believes to
+// be done.
+void expect_all_notice(const SimJobResult& result, int lost) {
+  for (int r = 0; r < static_cast<int>(result.ranks.size()); ++r) {
+    const RankOutcome& outcome = result.ranks[static_cast<std::size_t>(r)].outcome;
+    EXPECT_TRUE(result.ranks[static_cast<std::size_t>(r)].weights.empty()) << "rank " << r << " has a result";
+    if (r == lost) {
+      EXPECT_EQ(outcome.kind, RankOutcome::Kind::kCrashed);
+    } else {
+      EXPECT_EQ(outcome.kind, RankOutcome::Kind::kFailed) << "rank " << r;
+      EXPECT_TRUE(names_rank(outcome.error, lost)) << "rank " << r << ": " << outcome.error;
+    }
+  }
+}
+
+TEST_P(Conformance, ALostPeerIsAnErrorThatNamesIt) {
+  for (int lost : std::set<int>{0, ranks() / 2, ranks() - 1}) {
+    for (std::int64_t step : {0, 1, 3, 4, 6, 12}) {
+      SCOPED_TRACE(fmt::format("rank {} is lost at step {}", lost, step));
+      auto options = job();
+      options.world.faults = {Fault::crash(lost, FaultPoint::at_step(step))};
+      expect_all_notice(run_sim_job(options), lost);
+    }
+  }
+}
+
+TEST_P(Conformance, APeerLostAtAnyMomentIsAnError) {
+  const double whole_s = run_sim_job(job()).seconds;
+  for (double share : {0.05, 0.21, 0.37, 0.58, 0.73, 0.94}) {
+    SCOPED_TRACE(fmt::format("the last rank is lost after {} of the time", share));
+    auto options = job();
+    options.world.faults = {Fault::crash(ranks() - 1, FaultPoint::at_time(share * whole_s))};
+    expect_all_notice(run_sim_job(options), ranks() - 1);
+  }
+}
+
+TEST_P(Conformance, StragglersAndSlowLinksChangeNoBit) {
+  const auto usual = run_sim_job(job());
+  const int last = ranks() - 1;
+
+  auto straggling = job();
+  for (int r = 0; r < ranks(); ++r) straggling.compute_factors.push_back(r % 3 == 1 ? 7.5 : 1.0 + 0.1 * r);
+  const auto straggled = run_sim_job(straggling);
+  expect_same_weights(straggled, usual);
+  EXPECT_GE(straggled.seconds, usual.seconds);
+
+  auto slow = job();
+  slow.world.faults = {Fault::slow_rank(last, 20.0, FaultPoint::at_step(2), FaultPoint::at_step(9)),
+                       Fault::freeze(0, FaultPoint::at_step(5), 3.0)};
+  if (ranks() > 1) slow.world.pair_links[{0, last}] = {0.05, 3000.0};
+  const auto slowed = run_sim_job(slow);
+  expect_same_weights(slowed, usual);
+  EXPECT_GT(slowed.seconds, usual.seconds);
+}
+
+TEST_P(Conformance, TheOrderInWhichRanksRunChangesNoBit) {
+  const auto usual = run_sim_job(job());
+  for (std::uint64_t seed = 2; seed < 8; ++seed) {
+    auto options = job();
+    options.world.seed = seed;
+    expect_same_weights(run_sim_job(options), usual);
+  }
+}
+
+TEST_P(Conformance, TheSameSeedGivesTheSameWeightsAndTimes) {
+  const auto first = run_sim_job(job()), second = run_sim_job(job());
+  expect_same_weights(second, first);
+  EXPECT_EQ(second.seconds, first.seconds);
+  for (std::size_t r = 0; r < first.ranks.size(); ++r) {
+    EXPECT_EQ(second.ranks[r].outcome, first.ranks[r].outcome);
+    EXPECT_EQ(second.ranks[r].steps, first.ranks[r].steps);
+    EXPECT_EQ(second.ranks[r].start, first.ranks[r].start);
+    EXPECT_EQ(second.ranks[r].finish, first.ranks[r].finish);
+  }
+  auto other = job();
+  other.seed = 2;  // of the first weights
+  EXPECT_FALSE(same_bits(run_sim_job(other).ranks[0].weights, first.ranks[0].weights));
+}
+
+class Documentation : public testing::TestWithParam<StrategyInfo> {};
+
+std::vector<StrategyInfo> infos() {
+  const Registry registry = Registry::builtin();
+  return registry.all();
+}
+
+INSTANTIATE_TEST_SUITE_P(Registry, Documentation, testing::ValuesIn(infos()),
+                         [](const auto& info) { return test_name(info.param.name); });
+
+TEST_P(Documentation, IsComplete) {
+  const StrategyInfo& info = GetParam();
+  for (const std::string* text : {&info.name, &info.title, &info.paper, &info.bytes_per_step, &info.waits_for}) {
+    EXPECT_FALSE(text->empty());
+    EXPECT_EQ(text->find('\n'), std::string::npos) << *text;
+  }
+  EXPECT_FALSE(info.pseudo_code.empty());
+  EXPECT_FALSE(info.notes.empty());
+  const auto configured = info.configure();
+  EXPECT_NE(configured.options.owner().find(info.name), std::string::npos) << "errors name the strategy";
+  for (const Option& option : configured.options.all()) {
+    EXPECT_FALSE(option.help.empty()) << option.name;
+    option.set(option.default_value);  // throws where the default is not one of the allowed values
+  }
+}
+
+std::vector<std::string> lines_of(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
+// The source that registers this name.
+std::filesystem::path source_of(const std::string& strategy) {
+  const std::string registered = fmt::format(".name = \"{}\"", strategy);
+  for (const auto& entry : std::filesystem::directory_iterator(SLIPSTREAM_SOURCE_DIR "/src/strategy")) {
+    if (entry.path().extension() != ".cc") continue;
+    for (const std::string& line : lines_of(entry.path())) {
+      if (line.find(registered) != std::string::npos) return entry.path();
+    }
+  }
+  ADD_FAILURE() << "no source in src/strategy says " << registered;
+  return {};
+}
+
+// The n of every "(n)" in `lines` that `where` finds in them.
+std::set<int> numbers(const std::vector<std::string>& lines, const std::regex& where) {
+  std::set<int> found;
+  const std::regex number("\\(([0-9]+)\\)");
+  for (const std::string& line : lines) {
+    std::smatch place;
+    if (!std::regex_search(line, place, where)) continue;
+    const std::string text = place[1];
+    for (std::sregex_iterator n(text.begin(), text.end(), number), end; n != end; ++n) found.insert(std::stoi((*n)[1]));
+  }
+  return found;
+}
+
+TEST_P(Documentation, NumberedLinesOfThePaperStandInTheSource) {
+  const auto source = source_of(GetParam().name);
+  const auto told = numbers(GetParam().pseudo_code, std::regex("^ *(\\([0-9]+\\))"));
+  ASSERT_FALSE(told.empty());
+  EXPECT_EQ(*told.begin(), 1);
+  EXPECT_EQ(*told.rbegin(), static_cast<int>(told.size())) << "numbers go from 1 on, without gaps";
+  EXPECT_EQ(numbers(lines_of(source), std::regex("[;{}] *// *((\\([0-9]+\\),? ?)+)")), told)
+      << "at the line ends of " << source;
+  auto header = source;
+  header.replace_extension(".h");
+  EXPECT_EQ(numbers(lines_of(header), std::regex("^// *(\\([0-9]+\\))")), told)
+      << "in the opening comment of " << header;
+}
+
+}  // namespace
+}  // namespace slipstream::test

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <slipstream/runtime/session.h>
+
+#include <cmath>
+#include <limits>
+
+#include "fabric/loopback.h"
+#include "fabric/metered_fabric.h"
+#include "fabric/sim_world.h"
+#include "task/files.h"
+
+namespace slipstream {
+namespace {
+
+using test::run_ranks;
+
+constexpr std::int64_t kBatch = 8;
+
+// Ranks are threads here, and torch's generator is one for all: nets are made before the threads start.
+torch::nn::Sequential make_net(std::uint64_t seed = 3) {
+  torch::manual_seed(seed);
+  return torch::nn::Sequential(torch::nn::Linear(6, 16), torch::nn::Tanh(), torch::nn::Linear(16, 4));
+}
+
+std::vector<torch::nn::Sequential> make_nets(int count) {
+  std::vector<torch::nn::Sequential> nets;
+  for (int r = 0; r < count; ++r) nets.push_back(make_net(3 + static_cast<std::uint64_t>(r)));  // only rank 0's counts
+  return nets;
+}
+
+// The samples of step t: `ranks` shares, of which `rank` gets its own and -1 all of them.
+torch::Tensor loss_of(torch::nn::Sequential& net, std::int64_t t, int rank = -1, int ranks = 1) {
+  auto random = torch::make_generator<torch::CPUGeneratorImpl>(static_cast<std::uint64_t>(100 + t));
+  auto x = torch::randn({ranks * kBatch, 6}, random);
+  auto y = torch::randint(0, 4, {ranks * kBatch}, random, torch::kLong);
+  if (rank >= 0) {
+    x = x.slice(0, rank * kBatch, (rank + 1) * kBatch);
+    y = y.slice(0, rank * kBatch, (rank + 1) * kBatch);
+  }
+  return torch::cross_entropy_loss(net->forward(x), y);
+}
+
+torch::Tensor weights_of(const torch::nn::Sequential& net) {
+  std::vector<torch::Tensor> parts;
+  for (const torch::Tensor& p : net->parameters()) parts.push_back(p.detach().flatten());
+  return torch::cat(parts);
+}
+
+double worst_difference(const torch::nn::Sequential& a, const torch::nn::Sequential& b) {
+  return (weights_of(a) - weights_of(b)).abs().max().item<double>();
+}
+
+// A libtorch loop as a user would write it for one worker, with the samples of `ranks`.
+void train_bare(torch::nn::Sequential& net, torch::optim::Optimizer& opt, std::int64_t steps, int ranks) {
+  for (std::int64_t t = 0; t < steps; ++t) {
+    opt.zero_grad();
+    loss_of(net, t, -1, ranks).backward();
+    opt.step();
+  }
+}
+
+// The same loop with a Session.
+void train(Fabric& world, torch::nn::Sequential& net, const SessionOptions& options, std::int64_t steps) {
+  Session session(world, *net, options);
+  for (std::int64_t t = 0; t < steps; ++t) {
+    auto loss = loss_of(net, t, world.rank(), world.size());
+    loss.backward();
+    session.step(loss.item<double>());
+  }
+  session.finish();
+  EXPECT_EQ(session.steps(), steps);
+  EXPECT_TRUE(session.agreement());
+}
+
+TEST(Session, AloneEqualsABareLoopWithTorchsSgd) {
+  auto bare = make_net(), net = make_net();
+  torch::optim::SGD opt(bare->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-3));
+  train_bare(bare, opt, 40, 1);
+  C10dFabric world(Rendezvous{});
+  train(world, net, {.optimizer = {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3}}, 40);
+  EXPECT_LT(worst_difference(net, bare), 1e-6);
+  EXPECT_GT(worst_difference(net, make_net()), 0.1);  // and it has gone somewhere
+}
+
+TEST(Session, AloneEqualsABareLoopWithTorchsAdam) {
+  auto bare = make_net(), net = make_net();
+  torch::optim::Adam opt(bare->parameters(), torch::optim::AdamOptions(0.01));
+  train_bare(bare, opt, 40, 1);
+  C10dFabric world(Rendezvous{});
+  train(world, net, {.optimizer = {.kind = "adam", .lr = 0.01}}, 40);
+  EXPECT_LT(worst_difference(net, bare), 2e-6);
+}
+
+TEST(Session, TheLearningRateFollowsTheFunctionOfTheStep) {
+  auto bare = make_net(), net = make_net();
+  torch::optim::SGD opt(bare->parameters(), torch::optim::SGDOptions(1));
+  const auto lr = [](std::int64_t t) { return 0.5 / static_cast<double>(1 + t); };
+  for (std::int64_t t = 0; t < 10; ++t) {
+    opt.zero_grad();
+    loss_of(bare, t).backward();
+    static_cast<torch::optim::SGDOptions&>(opt.param_groups()[0].options()).lr(lr(t));
+    opt.step();
+  }
+  C10dFabric world(Rendezvous{});
+  train(world, net, {.optimizer = {.momentum = 0}, .lr = lr}, 10);
+  EXPECT_LT(worst_difference(net, bare), 1e-6);
+}
+
+TEST(Session, ThreeWorkersEqualOneWithTheThreefoldBatch) {
+  auto one = make_net();
+  torch::optim::SGD opt(one->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  train_bare(one, opt, 30, 3);
+  auto nets = make_nets(3);
+  run_ranks(3, [&](C10dFabric& world) {
+    // Every tensor a bucket of its own: as many sums in flight as there are.
+    train(world, nets[static_cast<std::size_t>(world.rank())],
+          {.set = {"first_bucket_mb=0", "bucket_mb=0"}, .optimizer = {.lr = 0.1}}, 30);
+  });
+  for (const auto& net : nets) {
+    EXPECT_LT(worst_difference(net, one), 1e-5);
+    EXPECT_TRUE(torch::equal(weights_of(net), weights_of(nets[0])));
+  }
+}
+
+TEST(Session, AccumulatedBackwardPassesEqualOneWithAllSamples) {
+  auto whole = make_net();
+  torch::optim::SGD opt(whole->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
+  train_bare(whole, opt, 10, 4);
+  auto nets = make_nets(2);
+  SimWorld({.ranks = 2}).run([&](SimPort& world) {
+    auto& net = nets[static_cast<std::size_t>(world.rank())];
+    Session session(world, *net, {.optimizer = {.lr = 0.1}});
+    for (std::int64_t t = 0; t < 10; ++t) {
+      {
+        const auto hold = session.hold();
+        (loss_of(net, t, 2 * world.rank(), 4) / 2).backward();
+      }
+      (loss_of(net, t, 2 * world.rank() + 1, 4) / 2).backward();
+      session.step(1);
+    }
+  });
+  for (const auto& net : nets) EXPECT_LT(worst_difference(net, whole), 1e-5);
+}
+
+// Does nothing but write down when buckets come.
+struct Witness final : Strategy {
+  explicit Witness(std::vector<std::string>& events) : events_(events) {}
+  BucketRule buckets() const override { return BucketRule::per_slot(); }
+  void on_bucket_ready(Step&, const Bucket& bucket) override { events_.push_back(std::to_string(bucket.index)); }
+  void on_step(Step&) override { events_.push_back("step"); }
+  void visit(StateVisitor&) override {}
+
+  std::vector<std::string>& events_;
+};
+
+TEST(Session, BucketsLeaveDuringTheLastBackwardOnly) {
+  std::vector<std::string> events;
+  StrategyInfo info{.name = "witness"};
+  info.configure = [&events] {
+    return StrategyInfo::Configured{
+        nullptr, OptionSet("witness"), [&events] { return std::make_unique<Witness>(events); }, {}};
+  };
+  Registry registry;
+  registry.add(info);
+  auto net = make_net();
+  C10dFabric world(Rendezvous{});
+  Session session(world, *net, {.strategy = "witness", .registry = registry});
+  for (int t = 0; t < 2; ++t) {
+    {
+      const auto hold = session.hold();
+      loss_of(net, t).backward();
+      events.push_back("held");
+    }
+    loss_of(net, t).backward();
+    events.push_back("backward");
+    session.step(1);
+    EXPECT_EQ(events, (std::vector<std::string>{"held", "0", "1", "2", "3", "backward", "step"}));
+    events.clear();
+  }
+}
+
+TEST(Session, ClippingLimitsTheNormOfTheAveragedGradient) {
+  constexpr double kClip = 0.05;
+  auto one = make_net();
+  torch::optim::SGD opt(one->parameters(), torch::optim::SGDOptions(0.5));
+  for (std::int64_t t = 0; t < 10; ++t) {
+    opt.zero_grad();
+    ((loss_of(one, t, 0, 2) + loss_of(one, t, 1, 2)) / 2).backward();
+    EXPECT_GT(torch::nn::utils::clip_grad_norm_(one->parameters(), kClip), kClip);
+    opt.step();
+  }
+  auto nets = make_nets(2);
+  SimWorld({.ranks = 2}).run([&](SimPort& world) {
+    train(world, nets[static_cast<std::size_t>(world.rank())],
+          {.optimizer = {.lr = 0.5, .momentum = 0, .clip_norm = kClip}}, 10);
+  });
+  for (const auto& net : nets) EXPECT_LT(worst_difference(net, one), 1e-6);
+}
+
+TEST(Session, FinishAveragesTheRunningStatisticsOfBatchNorm) {
+  std::vector<torch::Tensor> before(2), after(2);
+  SimWorld({.ranks = 2}).run([&](SimPort& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    torch::nn::BatchNorm1d norm(3);
+    Session session(world, *norm, {});
+    auto loss = norm(torch::linspace(0, 1, 12).view({4, 3}) * static_cast<float>(1 + world.rank())).square().sum();
+    loss.backward();
+    session.step(loss.item<double>());
+    before[rank] = norm->running_mean.clone();
+    session.finish();
+    after[rank] = norm->running_mean.clone();
+    EXPECT_EQ(norm->num_batches_tracked.item<std::int64_t>(), 1);
+  });
+  EXPECT_FALSE(torch::allclose(before[0], before[1]));
+  EXPECT_TRUE(torch::allclose(after[0], (before[0] + before[1]) / 2));
+  EXPECT_TRUE(torch::equal(after[0], after[1]));
+}
+
+// How a rank of a job ended.
+struct Ended {
+  std::string text;
+  std::int64_t steps = 0;
+  bool operator==(const Ended&) const = default;
+};
+
+// Trains until a step throws E; at step 5 rank 1's samples are not numbers.
+template <typename E>
+Ended run_into(Fabric& world, torch::nn::Sequential& net, const SessionOptions& options, bool poison,
+               const std::function<void(std::int64_t)>& before_step) {
+  Session session(world, *net, options);
+  try {
+    for (std::int64_t t = 0; t < 1000; ++t) {
+      before_step(t);
+      auto loss = loss_of(net, t, world.rank(), world.size());
+      if (poison && t == 5 && world.rank() == 1) loss = loss * std::numeric_limits<float>::quiet_NaN();
+      loss.backward();
+      session.step(loss.item<double>());
+    }
+    ADD_FAILURE() << "rank " << world.rank() << " was not stopped";
+  } catch (const E& e) {
+    session.finish();
+    EXPECT_TRUE(poison || session.agreement());  // NaNs may differ in their bits
+    return {e.what(), session.steps()};
+  }
+  return {};
+}
+
+void expect_diverged(const std::vector<Ended>& ended) {
+  for (const Ended& end : ended) {
+    EXPECT_EQ(end, ended[0]);
+    for (const char* word : {"rank 1", "step 5 ", "'0.weight'", "--lr"}) {
+      EXPECT_NE(end.text.find(word), std::string::npos) << "no '" << word << "' in: " << end.text;
+    }
+  }
+}
+
+TEST(Session, ALossThatIsNotFiniteStopsAllRanksAtTheSameStep) {
+  auto nets = make_nets(3);
+  std::vector<Ended> ended(3);
+  run_ranks(3, [&](C10dFabric& world) {  // local: the others' losses stay finite
+    const auto rank = static_cast<std::size_t>(world.rank());
+    ended[rank] = run_into<DivergedError>(world, nets[rank], {.strategy = "local", .set = {"period=100000"}}, true,
+                                          [](std::int64_t) {});
+  });
+  expect_diverged(ended);
+}
+
+TEST(Session, TheRankAndStepWhereTheTroubleBeganAreNamedThoughAllHaveItByNow) {
+  auto nets = make_nets(3);
+  std::vector<Ended> ended(3);
+  SimWorld({.ranks = 3}).run([&](SimPort& world) {  // ssgd: one step later all weights are spoilt
+    const auto rank = static_cast<std::size_t>(world.rank());
+    ended[rank] = run_into<DivergedError>(world, nets[rank], {}, true, [&](std::int64_t) {
+      world.compute(0.1);  // so slow that reports are exchanged every few steps
+    });
+  });
+  expect_diverged(ended);
+}
+
+TEST(Session, ARequestToStopEndsAllRanksAfterTheSameStep) {
+  auto nets = make_nets(3);
+  std::vector<Ended> ended(3);
+  SimWorld({.ranks = 3}).run([&](SimPort& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    ended[rank] = run_into<Interrupted>(world, nets[rank], {.strategy = "local"}, false, [&](std::int64_t t) {
+      if (t == 4 && world.rank() == 1) Session::request_stop();
+      world.compute(0.3);
+    });
+  });
+  for (const Ended& end : ended) EXPECT_EQ(end, ended[0]);
+  EXPECT_GE(ended[0].steps, 4);
+  EXPECT_NE(ended[0].text.find("step " + std::to_string(ended[0].steps)), std::string::npos) << ended[0].text;
+}
+
+TEST(Session, ARequestToStopIsSpentOnceItHasStoppedAJob) {
+  C10dFabric world(Rendezvous{});
+  auto net = make_net();
+  Session::request_stop();
+  run_into<Interrupted>(world, net, {}, false, [](std::int64_t) {});
+  train(world, net, {}, 500);  // longer than any interval between two reports
+}
+
+TEST(Session, ThePhasesOfAStepAddUpAndItsBytesAreThoseOfTheStrategy) {
+  auto nets = make_nets(2);
+  run_ranks(2, [&](C10dFabric& world) {
+    auto& net = nets[static_cast<std::size_t>(world.rank())];
+    Session session(world, *net, {.optimizer = {.lr = 0.25}});
+    std::int64_t records = 0;
+    const double bytes = MeteredFabric::sum_bytes(session.model().count(), 2);
+    session.on_record = [&](const StepRecord& r, const Traffic& traffic) {
+      EXPECT_EQ(r.t, records++);
+      EXPECT_EQ(r.lr, 0.25);
+      EXPECT_EQ(r.loss, static_cast<double>(r.t));
+      EXPECT_NEAR(r.compute_seconds + r.encode_seconds + r.exposed_seconds, r.seconds, 1e-9);
+      for (const double part : {r.compute_seconds, r.encode_seconds, r.exposed_seconds}) EXPECT_GE(part, -1e-9);
+      EXPECT_GT(r.seconds, 0);
+      EXPECT_GT(r.wire_seconds, 0);
+      EXPECT_DOUBLE_EQ(r.bytes_sent, bytes);
+      EXPECT_DOUBLE_EQ(r.bytes_received, bytes);
+      EXPECT_EQ(traffic.operations.size(), 1U);
+    };
+    for (std::int64_t t = 0; t < 20; ++t) {
+      loss_of(net, t, world.rank(), 2).backward();
+      EXPECT_EQ(session.step(static_cast<double>(t)).t, t);
+    }
+    EXPECT_EQ(records, 20);
+  });
+}
+
+TEST(Session, ParametersThatTakeNoPartStayAsTheyAre) {
+  SimWorld({.ranks = 2}).run([&](SimPort& world) {
+    torch::nn::Sequential net(torch::nn::Linear(6, 4), torch::nn::Linear(4, 4));
+    Session session(world, *net, {});
+    const auto used = net[0]->as<torch::nn::Linear>(), unused = net[1]->as<torch::nn::Linear>();
+    const auto used_before = used->weight.detach().clone(), unused_before = unused->weight.detach().clone();
+    for (int t = 0; t < 3; ++t) {
+      used->forward(torch::ones({2, 6})).square().sum().backward();
+      session.step(1);
+    }
+    EXPECT_FALSE(torch::equal(used->weight, used_before));
+    EXPECT_TRUE(torch::equal(unused->weight, unused_before));
+  });
+}
+
+TEST(Session, ClearingGradientsByFreeingThemIsAnErrorThatNamesTheParameter) {
+  auto net = make_net();
+  C10dFabric world(Rendezvous{});
+  Session session(world, *net, {});
+  net->zero_grad(true);
+  test::expect_error<ConfigError>([&] { session.step(1); }, {"'0.weight'", "zero_grad"});
+}
+
+TEST(Session, AgreementNoticesOneDifferentBit) {
+  auto nets = make_nets(2);
+  SimWorld({.ranks = 2}).run([&](SimPort& world) {
+    Session session(world, *nets[static_cast<std::size_t>(world.rank())], {});
+    EXPECT_TRUE(session.agreement());
+    float& last = session.model().weights().back();
+    if (world.rank() == 1) last = std::nextafter(last, 100.0F);
+    EXPECT_FALSE(session.agreement());
+  });
+}
+
+}  // namespace
+}  // namespace slipstream
