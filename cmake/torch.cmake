@@ -5,7 +5,8 @@ find_package(Torch REQUIRED)
 find_package(CLI11 QUIET)  # header-only; Debian's is found by the compiler either way
 
 add_library(slipstream STATIC ${TORCH_SOURCES})
-target_include_directories(slipstream PRIVATE src SYSTEM PUBLIC ${TORCH_INCLUDE_DIRS})
+target_include_directories(slipstream PRIVATE src)
+target_include_directories(slipstream SYSTEM PUBLIC ${TORCH_INCLUDE_DIRS})
 target_compile_definitions(slipstream PRIVATE USE_C10D_GLOO)
 target_compile_options(slipstream PRIVATE -Wno-deprecated-declarations)
 target_link_libraries(slipstream PUBLIC slipstream_core ${TORCH_LIBRARIES})

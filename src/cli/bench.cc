@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/wire_bench.h"
-
 #include "cli/verbs.h"
+#include "runtime/wire_bench.h"
 
 namespace slipstream {
 
@@ -10,7 +9,7 @@ Verb add_bench(CLI::App& app) {
     LaunchOptions described;
     Given given;
     WireBenchOptions wire;
-    bool supervised = false;
+    int supervisor_fd = -1;
   };
   auto a = std::make_shared<Arguments>();
   CLI::App& verb = *app.add_subcommand("bench", "measure the wire");
@@ -27,13 +26,13 @@ Verb add_bench(CLI::App& app) {
   wire.add_option("--max-mib", a->wire.max_mib, "largest size")->default_str("64");
   wire.add_option("--repeats", a->wire.repeats, "timed sums per size")->default_str("20");
   wire.add_option("--wire", a->wire.wire, "number format: fp32, fp16, bf16")->default_str("fp32");
-  wire.add_flag("--supervised", a->supervised)->group("");
+  wire.add_option("--supervisor-fd", a->supervisor_fd)->group("");
   return [a](const Invocation& invocation) {
     LaunchOptions launch_options;
     OptionSet set("command line");
     launch_options.describe(set);
     apply_flags(a->given, set);
-    launch_options.supervised = a->supervised;
+    launch_options.supervisor_fd = a->supervisor_fd;
     return launch(launch_options, invocation, [&](const Rendezvous& at) { return run_wire_bench(a->wire, at); });
   };
 }

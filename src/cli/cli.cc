@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <slipstream/base/error.h>
 #include <slipstream/cli/cli.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -54,7 +55,9 @@ void add_flag(CLI::App& verb, const Option& option, const std::string& group, Gi
   const auto remember = [&given, name = option.name](const std::string& value) { given.emplace_back(name, value); };
   const std::string flag = "--" + dashed(option.name);
   if (option.kind == "true|false") {
-    verb.add_flag_callback(flag, [remember] { remember("true"); }, option.help)->group(group);
+    verb.add_flag_callback(
+            flag, [remember] { remember("true"); }, option.help)
+        ->group(group);
     return;
   }
   const bool number = option.kind == "integer" || option.kind == "number";
@@ -69,6 +72,32 @@ void apply_flags(const Given& given, OptionSet& options) {
   for (const auto& [name, value] : given) options.set(name, value);
 }
 
+namespace {
+
+// What to tell the user of an exception, and how to exit. A failed check is ours to explain.
+std::pair<std::string, int> describe_failure(const std::exception& e) {
+  const auto* error = dynamic_cast<const Error*>(&e);
+  const int code = error != nullptr ? error->exit_code() : Error("").exit_code();
+  const bool ours = code == Error("").exit_code();
+  return {
+      e.what() + std::string(ours ? "\nThis is a bug in Slipstream; please report it with the command you ran." : ""),
+      code};
+}
+
+// A worker's last words. Destructors are skipped: after a failure some would wait for peers that never answer.
+[[noreturn]] void leave(const std::exception& e, int supervisor_fd) {
+  const auto [text, code] = describe_failure(e);
+  if (supervisor_fd < 0) {
+    std::fprintf(stderr, "slipstream: %s\n", text.c_str());
+  } else if (dynamic_cast<const AnnouncedError*>(&e) == nullptr) {
+    (void)!write(supervisor_fd, text.c_str(), text.size() + 1);
+  }
+  std::fflush(nullptr);
+  std::_Exit(code);
+}
+
+}  // namespace
+
 int launch(const LaunchOptions& options, const Invocation& invocation,
            const std::function<int(const Rendezvous&)>& work) {
   const Placement placement = place(options, process_environment());
@@ -77,9 +106,14 @@ int launch(const LaunchOptions& options, const Invocation& invocation,
     std::ifstream maps("/proc/self/maps");
     std::stringstream text;
     text << maps.rdbuf();
-    if (const auto warning = slow_blas_warning(text.str()); !warning.empty()) std::fprintf(stderr, "%s\n", warning.c_str());
+    if (const auto warning = slow_blas_warning(text.str()); !warning.empty())
+      std::fprintf(stderr, "%s\n", warning.c_str());
   }
-  return work(placement.at);
+  try {
+    return work(placement.at);
+  } catch (const std::exception& e) {
+    leave(e, options.supervisor_fd);
+  }
 }
 
 int run_cli(int argc, char** argv, const Registry& registry) {
@@ -110,18 +144,10 @@ int run_cli(int argc, char** argv, const Registry& registry) {
       if (app.got_subcommand(name)) return run(invocation);
     }
     return 0;
-  } catch (const Error& e) {
-    // A failed check is ours to explain, everything else the user can do something about.
-    std::fprintf(stderr, "slipstream: %s%s\n", e.what(),
-                 e.exit_code() == 70 ? "\nThis is a bug in Slipstream; please report it with the command you ran." : "");
-    std::fflush(nullptr);
-    // Skips destructors: after a failure some may wait for peers that will never answer.
-    if (e.exit_code() == FabricError("").exit_code()) std::_Exit(e.exit_code());
-    return e.exit_code();
   } catch (const std::exception& e) {
-    std::fprintf(stderr, "slipstream: %s\nThis is a bug in Slipstream; please report it with the command you ran.\n",
-                 e.what());
-    return Error("").exit_code();
+    const auto [text, code] = describe_failure(e);
+    std::fprintf(stderr, "slipstream: %s\n", text.c_str());
+    return code;
   }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/lab_run.h"
-
 #include "cli/verbs.h"
+#include "runtime/lab_run.h"
 
 namespace slipstream {
 

@@ -20,14 +20,15 @@ struct Arguments {
   Given given;
   std::vector<std::string> set;
   std::string config_file;
-  bool supervised = false;
+  int supervisor_fd = -1;
 };
 
 const char* group_of(const std::string& name) {
   const auto in = [&name](auto&&... names) { return ((name == names) || ...); };
   if (in("strategy", "epochs", "steps", "seed", "out", "trace_steps", "json", "verbose")) return "The job";
   if (in("task", "data", "model", "batch", "accumulate", "width", "depth", "heads", "context")) return "Data and model";
-  if (in("workers", "rank", "world_size", "master_addr", "master_port", "interface", "timeout", "join_timeout", "lab")) {
+  if (in("workers", "rank", "world_size", "master_addr", "master_port", "interface", "timeout", "join_timeout",
+         "lab")) {
     return "Workers and network";
   }
   return "Optimizer and learning rate";
@@ -47,7 +48,7 @@ Verb add_train(CLI::App& app) {
   verb.add_option("--config", a->config_file, "TOML file with the same names as these flags (lr_schedule = …, [set] …)")
       ->type_name("FILE")
       ->group("The job");
-  verb.add_flag("--supervised", a->supervised)->group("");
+  verb.add_option("--supervisor-fd", a->supervisor_fd)->group("");
 
   return [a](const Invocation& invocation) {
     TrainConfig config;
@@ -56,7 +57,7 @@ Verb add_train(CLI::App& app) {
     config.describe(options);
     apply_flags(a->given, options);
     config.set.insert(config.set.end(), a->set.begin(), a->set.end());
-    config.launch.supervised = a->supervised;
+    config.launch.supervisor_fd = a->supervisor_fd;
     config.validate(invocation.registry);
     return launch(config.launch, invocation,
                   [&](const Rendezvous& at) { return run_worker(config, invocation.registry, at); });

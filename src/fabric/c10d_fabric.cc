@@ -7,9 +7,6 @@
 #include <slipstream/base/error.h>
 #include <slipstream/fabric/c10d_fabric.h>
 #include <sys/socket.h>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <torch/torch.h>
 #include <unistd.h>
 
@@ -19,6 +16,9 @@
 #include <mutex>
 #include <optional>
 #include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
 #include "fabric/wire.h"
@@ -57,11 +57,15 @@ StorePtr open_store(const std::string& host, int port, bool server, double timeo
   } catch (const std::exception& e) {
     const std::string why = first_line(e.what());
     if (server) {
-      fail<ConfigError>("cannot open the rendezvous store on port {}: the port is in use or not ours to take ({}); "
-                        "choose another with --master-port", port, why);
+      fail<ConfigError>(
+          "cannot open the rendezvous store on port {}: the port is in use or not ours to take ({}); "
+          "choose another with --master-port",
+          port, why);
     }
-    fail<FabricError>("no rendezvous store answers at {}:{} ({}); is rank 0 running there, and do --master-addr and "
-                      "--master-port name it?", host, port, why);
+    fail<FabricError>(
+        "no rendezvous store answers at {}:{} ({}); is rank 0 running there, and do --master-addr and "
+        "--master-port name it?",
+        host, port, why);
   }
 }
 
@@ -158,9 +162,9 @@ struct C10dFabric::State {
   SteadyClock clock;
   std::string address;    // of ours that the data goes through
   std::string interface;  // the same, for people
-  StorePtr server;   // only where this process hosts the store
-  StorePtr store;    // used by the process groups
-  StorePtr monitor;  // a connection of its own, used by the monitor thread and after failures
+  StorePtr server;        // only where this process hosts the store
+  StorePtr store;         // used by the process groups
+  StorePtr monitor;       // a connection of its own, used by the monitor thread and after failures
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> half_group;  // of the lane alone, so that its order is its own
 
@@ -186,7 +190,7 @@ c10::intrusive_ptr<c10d::ProcessGroupGloo> C10dFabric::State::make_group(const s
   options->timeout = to_millis(at.timeout_seconds);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
   return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store), at.rank,
-                                                      at.size, options);
+                                                     at.size, options);
 }
 
 void C10dFabric::State::join() {
@@ -194,7 +198,8 @@ void C10dFabric::State::join() {
     address = address_towards(at.master_addr, at.master_port);
   } else {
     address = interface_match(at.interface, "");
-    if (address.empty()) fail<ConfigError>("there is no network interface '{}' with an IPv4 address here", at.interface);
+    if (address.empty())
+      fail<ConfigError>("there is no network interface '{}' with an IPv4 address here", at.interface);
   }
   if (at.hosts_store) server = open_store("0.0.0.0", at.master_port, true, at.join_timeout_seconds);
   store = open_store(at.master_addr, at.master_port, false, at.join_timeout_seconds);
@@ -225,8 +230,8 @@ void C10dFabric::State::join() {
   watcher = std::thread([this] { watch(); });
 }
 
-// Shows a sign of life and looks for announced failures, until the fabric closes or the store is gone (as it is when rank
-// 0 ends first; an operation that fails then says so itself).
+// Shows a sign of life and looks for announced failures, until the fabric closes or the store is gone (as it is when
+// rank 0 ends first; an operation that fails then says so itself).
 void C10dFabric::State::watch() {
   std::unique_lock lock(mutex);
   while (!changed.wait_for(lock, kBeat, [this] { return closing; })) {
@@ -273,7 +278,7 @@ void C10dFabric::State::give_up(const std::string& what, const std::string& why)
   {
     std::unique_lock lock(mutex);  // a supervisor knows more than we do: give it two beats
     changed.wait_for(lock, 2 * kBeat, [this] { return failure.has_value(); });
-    if (failure) throw FabricError(*failure);
+    if (failure) throw AnnouncedError(*failure);
   }
   std::string text;
   try {
@@ -285,8 +290,10 @@ void C10dFabric::State::give_up(const std::string& what, const std::string& why)
     const auto stands = monitor->compareSet(kFailureKey, {}, to_bytes(text));
     if (!stands.empty()) text.assign(stands.begin(), stands.end());
   } catch (const std::exception&) {
-    text = fmt::format("rank {}: {} failed ({}), and the rendezvous store at {}:{} is gone: its process (rank 0 or the "
-                       "supervisor) has ended", at.rank, what, why, at.master_addr, at.master_port);
+    text = fmt::format(
+        "rank {}: {} failed ({}), and the rendezvous store at {}:{} is gone: its process (rank 0 or the "
+        "supervisor) has ended",
+        at.rank, what, why, at.master_addr, at.master_port);
   }
   throw FabricError(text);
 }
@@ -355,9 +362,9 @@ class Reporting final : public Operation {
     const bool in_time = state_->changed.wait_for(lock, to_millis(state_->at.timeout_seconds),
                                                   [this] { return ending_->finished || state_->failure; });
     if (ending_->finished && ending_->error.empty()) return;
-    if (state_->failure) throw FabricError(*state_->failure);
-    const std::string why = in_time ? first_line(ending_->error)
-                                    : fmt::format("no answer within {:.0f} s", state_->at.timeout_seconds);
+    if (state_->failure) throw AnnouncedError(*state_->failure);
+    const std::string why =
+        in_time ? first_line(ending_->error) : fmt::format("no answer within {:.0f} s", state_->at.timeout_seconds);
     lock.unlock();
     state_->give_up(what_, why);
   }
@@ -407,9 +414,8 @@ InFlight collective(const std::shared_ptr<State>& state, std::string what, const
   auto report = operation->reporter();
   try {
     WorkPtr work = start();
-    work->getFuture()->addCallback([report](c10::ivalue::Future& f) {
-      report(f.hasError() ? f.tryRetrieveErrorMessage() + " " : std::string());
-    });
+    work->getFuture()->addCallback(
+        [report](c10::ivalue::Future& f) { report(f.hasError() ? f.tryRetrieveErrorMessage() + " " : std::string()); });
     operation->keep(std::move(work));
   } catch (const std::exception& e) {
     report(std::string(e.what()) + " ");
@@ -491,7 +497,8 @@ InFlight C10dFabric::send(int to, Tag tag, std::span<const std::byte> bytes) {
 InFlight C10dFabric::recv(int from, Tag tag, std::span<std::byte> bytes) {
   if (bytes.empty()) return {};
   std::vector<torch::Tensor> tensors{bytes_view(bytes)};
-  return InFlight(std::make_unique<Direct<State>>(state_, fmt::format("receive of {} bytes from rank {}", bytes.size(), from),
+  return InFlight(std::make_unique<Direct<State>>(state_,
+                                                  fmt::format("receive of {} bytes from rank {}", bytes.size(), from),
                                                   state_->group->recv(tensors, from, static_cast<int>(tag))));
 }
 

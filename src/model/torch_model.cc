@@ -112,29 +112,6 @@ void TorchModel::check_gradients() const {
   }
 }
 
-void TorchModel::share_state(Fabric& net) { reduce_buffers(net, false); }
-
-void TorchModel::average_buffers(Fabric& net) { reduce_buffers(net, true); }
-
-void TorchModel::reduce_buffers(Fabric& net, bool average) {
-  torch::NoGradGuard no_grad;
-  for (torch::Tensor& t : others_) {
-    const bool mean = average && t.is_floating_point();
-    auto values = t.to(torch::kDouble).contiguous().view({-1});
-    // A sum of floats with zeros from all but rank 0 is a broadcast. Doubles go as two floats, which is exact for what
-    // buffers hold (fp32 statistics, counters below 2^48).
-    auto high = values.to(torch::kFloat);
-    auto low = (values - high.to(torch::kDouble)).to(torch::kFloat);
-    auto both = torch::cat({high, low}).contiguous();
-    if (!mean && net.rank() != 0) both.zero_();
-    net.sum({both.data_ptr<float>(), static_cast<std::size_t>(both.numel())}).wait();
-    auto halves = both.to(torch::kDouble).view({2, -1});
-    auto result = halves[0] + halves[1];
-    if (mean) result = result / net.size();
-    t.copy_(result.view(t.sizes()));
-  }
-}
-
 void TorchModel::save_state_dict(const std::string& path) const {
   c10::Dict<std::string, torch::Tensor> dict;
   const auto add = [&dict](const auto& items) {

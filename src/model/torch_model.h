@@ -10,7 +10,6 @@
 
 #include <torch/torch.h>
 
-#include <slipstream/fabric/fabric.h>
 #include <slipstream/model/flat_model.h>
 
 #include <functional>
@@ -34,17 +33,14 @@ class TorchModel {
   void zero_grads();
   void check_gradients() const;  // throws ConfigError naming a parameter whose gradient has left the flat buffer
 
-  // Copies rank 0's buffers and frozen parameters to all ranks.
-  void share_state(Fabric& net);
-  // Replaces floating-point buffers (BatchNorm's running statistics) by their mean over all ranks; others are rank 0's.
-  void average_buffers(Fabric& net);
+  // What is neither trained nor flat: buffers (BatchNorm's running statistics) and frozen parameters.
+  std::vector<torch::Tensor>& others() { return others_; }
 
   // Weights and buffers as Python's torch.load reads them: a dictionary of name → tensor.
   void save_state_dict(const std::string& path) const;
 
  private:
   struct Hooks;
-  void reduce_buffers(Fabric& net, bool average);
 
   torch::nn::Module& module_;
   std::vector<torch::Tensor> others_;  // buffers, frozen parameters

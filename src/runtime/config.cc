@@ -53,7 +53,7 @@ void TrainConfig::load_toml(const std::string& path) {
   } catch (const toml::parse_error& e) {
     fail<ConfigError>("{}:{}: {}", path, e.source().begin.line, e.description());
   }
-  OptionSet options(path);
+  OptionSet options("configuration");  // the file is named where the error passes below
   describe(options);
   for (const auto& [key, node] : table) {
     const std::string name(key.str());

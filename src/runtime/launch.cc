@@ -81,13 +81,13 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
     if (options.world_size > 1 && options.master_addr.empty()) {
       fail<ConfigError>("--rank and --world-size need --master-addr, the host of rank 0");
     }
-    if (!options.lab.empty() && !options.supervised) {
+    if (!options.lab.empty() && !options.supervised()) {
       fail<ConfigError>("--lab makes the workers itself; leave out --rank and --world-size");
     }
     finish_worker(p, options.rank, options.world_size);
     p.at.master_addr = options.master_addr;
     p.at.master_port = options.master_port > 0 ? static_cast<int>(options.master_port) : 29500;
-    p.at.hosts_store = p.at.rank == 0 && !options.supervised;
+    p.at.hosts_store = p.at.rank == 0 && !options.supervised();
     return p;
   }
   if (options.workers > 0 || !options.lab.empty()) {

@@ -28,7 +28,9 @@ struct LaunchOptions {
   double timeout = 120;
   double join_timeout = 60;
   std::string lab;  // empty: no lab
-  bool supervised = false;
+  int supervisor_fd = -1;  // where a supervised worker tells what went wrong; -1: nobody supervises it
+
+  bool supervised() const { return supervisor_fd >= 0; }
 
   void describe(OptionSet& o);
 };

@@ -2,8 +2,10 @@
 #include <slipstream/base/error.h>
 #include <slipstream/runtime/session.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <optional>
 
 #include "base/hash.h"
@@ -17,7 +19,7 @@
 namespace slipstream {
 namespace {
 
-std::atomic<bool> stop_requested{false};  // written by signal handlers
+std::atomic<bool> stop_requested{false};  // set by signal handlers, cleared by the session that was stopped
 
 // Adds the time it lives to a total.
 class Stopwatch {
@@ -30,6 +32,26 @@ class Stopwatch {
   double& total_;
   double start_;
 };
+
+// Makes the tensors equal on all ranks: rank 0's values or, with `average` and floating point, the mean.
+void share(Fabric& net, std::vector<torch::Tensor>& tensors, bool average) {
+  torch::NoGradGuard no_grad;
+  for (torch::Tensor& t : tensors) {
+    const bool mean = average && t.is_floating_point();
+    auto values = t.to(torch::kDouble).contiguous().view({-1});
+    // A sum with zeros from all but rank 0 is a broadcast. Each double goes as two floats, which is exact for what
+    // buffers hold: fp32 statistics, counters below 2^48.
+    auto high = values.to(torch::kFloat);
+    auto low = (values - high.to(torch::kDouble)).to(torch::kFloat);
+    auto both = torch::cat({high, low}).contiguous();
+    if (!mean && net.rank() != 0) both.zero_();
+    net.sum({both.data_ptr<float>(), static_cast<std::size_t>(both.numel())}).wait();
+    auto halves = both.to(torch::kDouble).view({2, -1});
+    auto result = halves[0] + halves[1];
+    if (mean) result = result / net.size();
+    t.copy_(result.view(t.sizes()));
+  }
+}
 
 }  // namespace
 
@@ -69,7 +91,8 @@ struct Session::State {
     strategy->on_bucket_ready(s, bucket);
   }
   void look_for_trouble(double loss);
-  void agree();
+  bool exchange_health();
+  void heed_health();
 };
 
 Session::Session(Fabric& world, torch::nn::Module& module, const SessionOptions& options)
@@ -78,7 +101,7 @@ Session::Session(Fabric& world, torch::nn::Module& module, const SessionOptions&
   if (s.lr) s.opt->set_lr(s.lr(0));
   if (world.rank() != 0) vec::zero(s.model.flat().weights());
   world.sum(s.model.flat().weights()).wait();  // a sum with zeros is a broadcast
-  s.model.share_state(world);
+  share(world, s.model.others(), false);
   Step first = s.step_context();
   s.strategy->on_start(first);
   s.model.on_gradient([&s](std::size_t slot) {
@@ -101,11 +124,17 @@ const StepRecord& Session::step(double loss) {
     Step context = s.step_context();
     s.strategy->on_step(context);
   }
+  double agreeing_seconds = 0;  // nearly always nothing; a wait here is for a peer that is far behind
+  bool news = false;
+  {
+    const Stopwatch watch(clock, agreeing_seconds);
+    news = s.exchange_health();
+  }
   const Traffic traffic = s.net.take();
   const double now = clock.now();
   const double update = s.opt->seconds() - s.optimizer_seconds;
   s.record = {s.t, loss, s.opt->lr(), now - s.step_began};
-  s.record.exposed_seconds = traffic.exposed_seconds;
+  s.record.exposed_seconds = traffic.exposed_seconds + agreeing_seconds;
   s.record.encode_seconds = std::max(0.0, s.hook_seconds - traffic.exposed_seconds - update);
   s.record.compute_seconds = s.record.seconds - s.record.exposed_seconds - s.record.encode_seconds;
   s.record.wire_seconds = traffic.wire_seconds;
@@ -118,9 +147,8 @@ const StepRecord& Session::step(double loss) {
   s.step_began = now;
   s.model.zero_grads();
   s.bucketizer.begin_step();
-  s.report.step_seconds = s.record.seconds;
   ++s.t;
-  s.agree();
+  if (news) s.heed_health();
   return s.record;
 }
 
@@ -140,20 +168,24 @@ void Session::State::look_for_trouble(double loss) {
 void Session::State::agree() {
   report.wants_stop = stop_requested.load(std::memory_order_relaxed) ? 1 : 0;
   if (!health.exchange(t, report)) return;
-  bool stop = false;
-  for (std::size_t r = 0; r < health.reports().size(); ++r) {
-    const Health::Report& theirs = health.reports()[r];
-    if (theirs.bad_step >= 0) {
-      const std::string where =
-          theirs.bad_slot < 0 ? "all weights and gradients were still finite"
-                              : fmt::format("'{}' holds a value that is not finite",
-                                            model.flat().slots()[static_cast<std::size_t>(theirs.bad_slot)].name);
-      fail<DivergedError>("the loss of rank {} is not a finite number at step {} ({}); try a smaller --lr, a warm-up "
-                          "(--lr-warmup-steps) or --clip-norm", r, theirs.bad_step, where);
-    }
-    stop = stop || theirs.wants_stop != 0;
+  const auto& reports = health.reports();
+  // The trouble of one rank is soon everybody's: the earliest report names its origin.
+  const auto when = [](const Health::Report& r) { return r.bad_step < 0 ? INT64_MAX : r.bad_step; };
+  const auto first =
+      std::min_element(reports.begin(), reports.end(), [&](const auto& a, const auto& b) { return when(a) < when(b); });
+  if (first->bad_step >= 0) {
+    const std::string where = first->bad_slot < 0
+                                  ? "all weights and gradients were still finite"
+                                  : fmt::format("'{}' holds a value that is not finite",
+                                                model.flat().slots()[static_cast<std::size_t>(first->bad_slot)].name);
+    fail<DivergedError>(
+        "the loss of rank {} is not a finite number at step {} ({}); try a smaller --lr, a warm-up "
+        "(--lr-warmup-steps) or --clip-norm",
+        first - reports.begin(), first->bad_step, where);
   }
-  if (stop) fail<Interrupted>("stopped on request after step {}", t);
+  if (std::none_of(reports.begin(), reports.end(), [](const auto& r) { return r.wants_stop != 0; })) return;
+  stop_requested.store(false, std::memory_order_relaxed);  // spent: a later session of this process is not meant
+  fail<Interrupted>("stopped on request after step {}", t);
 }
 
 Session::Hold Session::hold() { return Hold(state_->held); }
@@ -162,10 +194,10 @@ void Session::finish() {
   State& s = *state_;
   Step context = s.step_context();
   s.strategy->on_finish(context);
-  s.model.average_buffers(s.world);
+  average_buffers();
 }
 
-void Session::average_buffers() { state_->model.average_buffers(state_->world); }
+void Session::average_buffers() { share(state_->world, state_->model.others(), true); }
 void Session::save(const std::string& path) const { state_->model.save_state_dict(path); }
 std::uint64_t Session::weights_hash() { return hash_bytes(std::as_bytes(state_->model.flat().weights())); }
 

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The local supervisor: holds the rendezvous store, so that any worker may die, and names the one that did.
+#include <fcntl.h>
 #include <slipstream/base/error.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 
 #include "runtime/crew.h"
@@ -13,6 +17,37 @@
 #include "runtime/launch.h"
 
 namespace slipstream {
+namespace {
+
+// A pipe through which workers tell what went wrong, so that what all of them found is said once.
+class Complaints {
+ public:
+  Complaints() {
+    if (pipe2(ends_, O_NONBLOCK) != 0) fail<ConfigError>("cannot open a pipe: {}", std::strerror(errno));
+    fcntl(ends_[0], F_SETFD, FD_CLOEXEC);  // the write end is for the workers
+  }
+  ~Complaints() {
+    for (const int end : ends_) close(end);
+  }
+  int write_end() const { return ends_[1]; }
+  // What was written so far, without repetitions, in order. Texts end with a zero byte.
+  std::vector<std::string> distinct() {
+    std::string all;
+    char part[4096];
+    for (ssize_t n; (n = read(ends_[0], part, sizeof part)) > 0;) all.append(part, static_cast<std::size_t>(n));
+    std::vector<std::string> texts;
+    for (std::size_t end; (end = all.find('\0')) != std::string::npos; all.erase(0, end + 1)) {
+      const std::string text = all.substr(0, end);
+      if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
+    }
+    return texts;
+  }
+
+ private:
+  int ends_[2];
+};
+
+}  // namespace
 
 int supervise(const LaunchOptions& options, int workers, const std::vector<std::string>& command) {
   std::optional<Lab> lab;
@@ -20,6 +55,8 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
   std::optional<StoreHost> store;
   const auto open_store = [&] { store.emplace(static_cast<int>(options.master_port)); };
   lab ? lab->at_hub(open_store) : open_store();
+
+  Complaints complaints;
 
   // Workers share the machine: unless the user said otherwise, each computes with its share of the cores.
   const unsigned threads = std::max(1U, std::thread::hardware_concurrency() / static_cast<unsigned>(workers));
@@ -34,19 +71,20 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
     for (const auto& [flag, value] : {std::pair<std::string, std::string>{"--rank", std::to_string(r)},
                                       {"--world-size", std::to_string(workers)},
                                       {"--master-addr", lab ? lab->hub_address() : "127.0.0.1"},
-                                      {"--master-port", std::to_string(store->port())}}) {
+                                      {"--master-port", std::to_string(store->port())},
+                                      {"--supervisor-fd", std::to_string(complaints.write_end())}}) {
       member.command.push_back(flag);
       member.command.push_back(value);
     }
-    member.command.emplace_back("--supervised");
     members.push_back(std::move(member));
   }
 
   const CrewOutcome outcome = run_crew(std::move(members), [&store](const CrewFailure& failure) {
-    const std::string text = fmt::format("worker {} {}", failure.member, failure.how);
-    store->announce_failure(text + "; the job cannot go on without it");
+    const std::string text = fmt::format("worker {} {}; the job cannot go on without it", failure.member, failure.how);
+    store->announce_failure(text);
     if (failure.exit_code >= 126) std::fprintf(stderr, "slipstream: %s\n", text.c_str());  // it could not say so itself
   });
+  for (const std::string& text : complaints.distinct()) std::fprintf(stderr, "slipstream: %s\n", text.c_str());
   if (outcome.interrupted) return 130;
   if (!outcome.first_failure) return 0;
   const int code = outcome.first_failure->exit_code;

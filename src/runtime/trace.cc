@@ -4,33 +4,44 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace slipstream {
 
 Trace::Trace(int rank, double offset_seconds, std::int64_t steps)
     : rank_(rank), offset_seconds_(offset_seconds), steps_(steps) {
-  events_ = fmt::format(
-      R"({{"name":"process_name","ph":"M","pid":{0},"args":{{"name":"rank {0}"}}}})"
-      ",\n"
-      R"({{"name":"thread_name","ph":"M","pid":{0},"tid":0,"args":{{"name":"worker"}}}})"
-      ",\n"
-      R"({{"name":"thread_name","ph":"M","pid":{0},"tid":1,"args":{{"name":"wire"}}}})",
-      rank);
+  events_ = fmt::format(R"({{"name":"process_name","ph":"M","pid":{0},"args":{{"name":"rank {0}"}}}})"
+                        ",\n"
+                        R"({{"name":"thread_name","ph":"M","pid":{0},"tid":0,"args":{{"name":"worker"}}}})",
+                        rank);
 }
 
 void Trace::add(const StepRecord& record, const Traffic& traffic, double step_ended) {
   if (record.t < kSkippedSteps || record.t >= kSkippedSteps + steps_) return;
-  event(fmt::format("step {}", record.t), "0", step_ended - record.seconds, step_ended);
+  event(fmt::format("step {}", record.t), step_ended - record.seconds, step_ended);
   for (const OperationRecord& op : traffic.operations) {
-    event(fmt::format("{} {:.0f} kB", op.kind, op.bytes / 1000), "1", op.started, op.finished);
-    event("blocked", "0", op.wait_began, op.wait_ended);
+    wire_event(fmt::format("{} {:.0f} kB", op.kind, op.bytes / 1000), op.started, op.finished);
+    event("blocked", op.wait_began, op.wait_ended);
   }
 }
 
-void Trace::event(const std::string& name, const char* row, double began, double ended) {
+void Trace::event(const std::string& name, double began, double ended) {
   if (ended <= began) return;
-  events_ += fmt::format(",\n" R"({{"name":"{}","ph":"X","pid":{},"tid":{},"ts":{:.1f},"dur":{:.1f}}})", name, rank_, row,
-                         1e6 * (began + offset_seconds_), 1e6 * (ended - began));
+  events_ += fmt::format(
+      ",\n"
+      R"({{"name":"{}","ph":"X","pid":{},"tid":0,"ts":{:.1f},"dur":{:.1f}}})",
+      name, rank_, 1e6 * (began + offset_seconds_), 1e6 * (ended - began));
+}
+
+// Operations overlap without nesting, which only asynchronous events may.
+void Trace::wire_event(const std::string& name, double began, double ended) {
+  ++wire_events_;
+  for (const auto& [phase, at] : {std::pair{'b', began}, std::pair{'e', ended}}) {
+    events_ += fmt::format(
+        ",\n"
+        R"({{"name":"{}","cat":"wire","ph":"{}","id":{},"pid":{},"tid":0,"ts":{:.1f}}})",
+        name, phase, wire_events_, rank_, 1e6 * (at + offset_seconds_));
+  }
 }
 
 std::string Trace::events() const { return events_; }

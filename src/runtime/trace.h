@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Trace: where the time of some steps went, as Chrome trace events (open trace.json in ui.perfetto.dev). One process per
-// rank with two rows: what the worker did (compute, blocked) and what was on the wire. All ranks stand on rank 0's clock:
+// rank: what the worker did (steps, blocked) and, each on a row of its own, what was on the wire. All ranks stand on rank 0's clock:
 // `offset_seconds` is what to add to ours.
 #pragma once
 
@@ -27,12 +27,14 @@ class Trace {
  private:
   static constexpr std::int64_t kSkippedSteps = 5;  // the first steps are not like the others
 
-  void event(const std::string& name, const char* row, double began, double ended);
+  void event(const std::string& name, double began, double ended);
+  void wire_event(const std::string& name, double began, double ended);
 
   int rank_;
   double offset_seconds_;
   std::int64_t steps_;
   std::string events_;
+  std::int64_t wire_events_ = 0;
 };
 
 // What to add to this rank's clock to get rank 0's: the median over several barriers, which end nearly at once everywhere.

@@ -72,7 +72,7 @@ Evaluation evaluate(Fabric& net, TorchTask& task) {
 }  // namespace
 
 int run_worker(const TrainConfig& config, const Registry& registry, const Rendezvous& at) {
-  stop_on_signals(config.launch.supervised);
+  stop_on_signals(config.launch.supervised());
   C10dFabric net(at);
   const bool speaks = net.rank() == 0;
   require_same_config(net, config, registry);

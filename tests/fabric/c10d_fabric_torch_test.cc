@@ -198,19 +198,21 @@ TEST(C10dFabric, ALostSenderIsNamedToItsReceiver) {
 }
 
 TEST(C10dFabric, AnAnnouncedFailureIsWhatEveryWaitThrows) {
-  StoreHost store(0);
-  const auto errors = run_ranks(store, 3, [&](C10dFabric& net) {
-    float one = 1;
-    net.sum(std::span(&one, 1)).wait();
-    if (net.rank() == 2) {
-      store.announce_failure("worker 2 was taken by wolves");
-      store.announce_failure("a later announcement does not count");
-      return;
-    }
-    Floats values(1000, 1);
-    net.sum(values, Wire::kFp16).wait();
-  });
-  for (std::size_t r = 0; r < 2; ++r) EXPECT_EQ(message_of<FabricError>(errors[r]), "worker 2 was taken by wolves");
+  for (const Wire wire : {Wire::kFp32, Wire::kBf16}) {
+    StoreHost store(0);
+    const auto errors = run_ranks(store, 3, [&](C10dFabric& net) {
+      float one = 1;
+      net.sum(std::span(&one, 1), wire).wait();
+      if (net.rank() == 2) {
+        store.announce_failure("worker 2 was taken by wolves");
+        store.announce_failure("a later announcement does not count");
+        return;
+      }
+      Floats values(1000, 1);
+      net.sum(values, wire).wait();
+    });
+    for (std::size_t r = 0; r < 2; ++r) EXPECT_EQ(message_of<FabricError>(errors[r]), "worker 2 was taken by wolves");
+  }
 }
 
 TEST(C10dFabric, ARankThatNeverJoinsIsNamed) {

@@ -52,15 +52,15 @@ inline std::vector<std::string> split(const std::string& text, const std::string
   return parts;
 }
 
-// "key=value" for values of an option that differ from its default: all of a choice, the ends of a range and some
-// numbers from its inside. Values the option itself does not take are left out.
+// "key=value" for values of an option that differ from its default: all of a choice, small numbers, and both ends of a
+// range where only speed is at stake (elsewhere an end may mean a gigabyte). Values it does not take are left out.
 inline std::vector<std::string> other_values(const Option& option) {
   std::vector<std::string> values;
   if (option.kind.find('|') != std::string::npos) values = split(option.kind, "|");
-  if (option.kind == "integer") values = {"0", "1", "2", "3", "7"};
+  if (option.kind == "integer") values = {"0", "1", "3"};
   if (option.kind == "number") values = {"0", "0.00001", "0.00003", "0.25", "0.5", "1", "3"};
   const auto ends = split(option.allowed, " … ");
-  if (ends.size() == 2) values.insert(values.end(), ends.begin(), ends.end());
+  if (ends.size() == 2 && option.changes == Changes::kSpeed) values.insert(values.end(), ends.begin(), ends.end());
   std::sort(values.begin(), values.end());
   values.erase(std::unique(values.begin(), values.end()), values.end());
   std::erase_if(values, [&option](const std::string& value) {

@@ -40,6 +40,12 @@ class FabricError : public Error {
   int exit_code() const override { return 4; }
 };
 
+// A failure that another process found and announced to all: whoever found it also tells the user.
+class AnnouncedError : public FabricError {
+ public:
+  using FabricError::FabricError;
+};
+
 // Training itself went wrong (the loss is not a number any more). The exit code is that of a bad configuration:
 // the usual cure is a smaller learning rate.
 class DivergedError : public ConfigError {

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "fabric/sim_world.h"
+
+namespace slipstream {
+namespace {
+
+Traffic one_sum(double started) {
+  Traffic traffic;
+  traffic.operations.push_back({"sum", 8000, started, started + 0.5, started + 0.25, started + 0.5});
+  return traffic;
+}
+
+nlohmann::json parse(const std::vector<std::string>& events) {
+  return nlohmann::json::parse(Trace::document(events))["traceEvents"];
+}
+
+// The events of a kind ("X": with a duration).
+std::vector<nlohmann::json> of_kind(const nlohmann::json& events, const std::string& kind) {
+  std::vector<nlohmann::json> found;
+  std::copy_if(events.begin(), events.end(), std::back_inserter(found), [&](const auto& e) { return e["ph"] == kind; });
+  return found;
+}
+
+TEST(Trace, ShowsWhatTheWorkerDidAndWhatWasOnTheWire) {
+  Trace trace(2, 0.0, 10);
+  trace.add({.t = 6, .seconds = 2.0}, one_sum(11.0), 12.0);
+  const auto events = parse({trace.events()});
+  const auto spans = of_kind(events, "X");
+  ASSERT_EQ(spans.size(), 2U);
+  const auto expect = [](const nlohmann::json& span, const std::string& name, double began, double lasted) {
+    EXPECT_EQ(span["name"], name);
+    EXPECT_EQ(span["pid"], 2) << "one process per rank";
+    EXPECT_DOUBLE_EQ(span["ts"], 1e6 * began);
+    EXPECT_DOUBLE_EQ(span["dur"], 1e6 * lasted);
+  };
+  expect(spans[0], "step 6", 10.0, 2.0);
+  expect(spans[1], "blocked", 11.25, 0.25);
+
+  const auto begins = of_kind(events, "b"), ends = of_kind(events, "e");
+  ASSERT_EQ(begins.size(), 1U);
+  ASSERT_EQ(ends.size(), 1U);
+  EXPECT_EQ(begins[0]["name"], "sum 8 kB");
+  EXPECT_EQ(begins[0]["pid"], 2);
+  EXPECT_EQ(begins[0]["id"], ends[0]["id"]);
+  EXPECT_DOUBLE_EQ(begins[0]["ts"], 1e6 * 11.0);
+  EXPECT_DOUBLE_EQ(ends[0]["ts"], 1e6 * 11.5);
+}
+
+TEST(Trace, GivesOverlappingOperationsIdsOfTheirOwn) {
+  Trace trace(0, 0.0, 10);
+  Traffic traffic = one_sum(1.0);
+  traffic.operations.push_back(one_sum(1.25).operations[0]);
+  trace.add({.t = 5, .seconds = 1}, traffic, 2.0);
+  const auto begins = of_kind(parse({trace.events()}), "b");
+  ASSERT_EQ(begins.size(), 2U);
+  EXPECT_NE(begins[0]["id"], begins[1]["id"]);
+}
+
+TEST(Trace, LeavesOutTheFirstStepsAndThoseBeyondItsLength) {
+  Trace trace(0, 0.0, 3);
+  for (std::int64_t t = 0; t < 20; ++t) trace.add({.t = t, .seconds = 1}, {}, 100.0 + static_cast<double>(t));
+  std::vector<std::string> names;
+  for (const auto& span : of_kind(parse({trace.events()}), "X")) names.push_back(span["name"]);
+  EXPECT_EQ(names, (std::vector<std::string>{"step 5", "step 6", "step 7"}));
+}
+
+TEST(Trace, ShowsNoWaitWhereNothingWasWaitedFor) {
+  Trace trace(0, 0.0, 10);
+  Traffic traffic = one_sum(1.0);
+  traffic.operations[0].wait_ended = traffic.operations[0].wait_began;
+  trace.add({.t = 5, .seconds = 1}, traffic, 2.0);
+  for (const auto& span : of_kind(parse({trace.events()}), "X")) EXPECT_NE(span["name"], "blocked");
+}
+
+TEST(Trace, StandsOnTheClockOfRankZero) {
+  Trace trace(1, -40.0, 10);
+  trace.add({.t = 5, .seconds = 2.0}, {}, 100.0);
+  EXPECT_DOUBLE_EQ(of_kind(parse({trace.events()}), "X")[0]["ts"], 1e6 * 58.0);
+}
+
+TEST(Trace, TheDocumentHoldsAllRanks) {
+  const auto names = of_kind(parse({Trace(0, 0, 1).events(), Trace(1, 0, 1).events()}), "M");
+  std::vector<std::string> processes;
+  for (const auto& event : names) {
+    if (event["name"] == "process_name") processes.push_back(event["args"]["name"]);
+  }
+  EXPECT_EQ(processes, (std::vector<std::string>{"rank 0", "rank 1"}));
+}
+
+// A rank whose clock goes ahead of the world's.
+class AheadFabric final : public Fabric {
+ public:
+  AheadFabric(Fabric& inner, double seconds) : inner_(inner), clock_(inner.clock(), seconds) {}
+  int rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  Clock& clock() override { return clock_; }
+  using Fabric::sum;
+  InFlight sum(std::span<float> values, Wire wire) override { return inner_.sum(values, wire); }
+  InFlight gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
+    return inner_.gather(mine, all);
+  }
+  InFlight send(int to, Tag tag, std::span<const std::byte> bytes) override { return inner_.send(to, tag, bytes); }
+  InFlight recv(int from, Tag tag, std::span<std::byte> bytes) override { return inner_.recv(from, tag, bytes); }
+
+ private:
+  class Ahead final : public Clock {
+   public:
+    Ahead(Clock& inner, double seconds) : inner_(inner), seconds_(seconds) {}
+    double now() const override { return inner_.now() + seconds_; }
+
+   private:
+    Clock& inner_;
+    double seconds_;
+  };
+  Fabric& inner_;
+  Ahead clock_;
+};
+
+TEST(ClockOffset, BringsEveryRankToTheClockOfRankZero) {
+  for (int ranks : {1, 2, 5}) {
+    SimWorldOptions options;
+    options.ranks = ranks;
+    SimWorld world(options);
+    const auto outcomes = world.run([](SimPort& port) {
+      port.compute(0.01 * port.rank());
+      AheadFabric net(port, 1000.0 * port.rank() - 7);
+      EXPECT_NEAR(clock_offset(net), -1000.0 * port.rank(), 1e-9);
+    });
+    for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.finished()) << outcome.error;
+  }
+}
+
+}  // namespace
+}  // namespace slipstream
