@@ -43,7 +43,6 @@ void TrainConfig::describe(OptionSet& o) {
   o.text("out", out, kChangesSpeed, "directory for model.pt, summary.json, the ledger and the trace; none: keep nothing");
   o.integer("trace_steps", trace_steps, {0, 100000}, kChangesSpeed, "steps recorded in trace.json");
   o.boolean("json", json, kChangesSpeed, "print the summary as one line of JSON, and nothing else, on standard output");
-  o.boolean("verbose", verbose, kChangesSpeed, "say more");
 }
 
 void TrainConfig::load_toml(const std::string& path) {

@@ -38,7 +38,7 @@ void require_same_config(Fabric& net, const TrainConfig& config, const Registry&
   TrainConfig shared = config;
   shared.out.clear();  // these may differ
   shared.launch = {};
-  shared.json = shared.verbose = false;
+  shared.json = false;
   const auto texts = gather_text(net, shared.to_toml(registry));
   for (std::size_t r = 1; r < texts.size(); ++r) {
     if (texts[r] != texts[0]) {

@@ -11,7 +11,7 @@ class BadData : public Job {
   void expect_refused(const Words& words) const {
     Program program(train({"--workers", "2", "--steps", "2"}));
     expect_failure(program.wait(), 3, words);
-    EXPECT_TRUE(program.left_behind().empty());
+    EXPECT_TRUE(program.all_gone());
   }
 };
 
@@ -114,7 +114,7 @@ TEST_F(BadUsage, DivergenceIsReportedByAllRanksWithStepAndTensor) {
   Program program(endless({"--workers", "2", "--lr", "1000"}));
   const Ended ended = program.wait();
   expect_failure(ended, 2, {"not a finite number at step", "weight' holds a value that is not finite", "--lr"});
-  EXPECT_TRUE(program.left_behind().empty());
+  EXPECT_TRUE(program.all_gone());
 
   const std::string port = free_port();
   Program one(endless(Words{"--lr", "1000"} + by_hand(1, 2, port)));

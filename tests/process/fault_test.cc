@@ -14,7 +14,7 @@ class LostWorker : public Job {
     ASSERT_TRUE(job.wait_for(kTraining));
     kill(job.find("--rank", std::to_string(victim)), SIGKILL);
     expect_failure(job.wait(), 4, {"worker " + std::to_string(victim) + " was killed by signal 9"});
-    EXPECT_TRUE(job.left_behind().empty());
+    EXPECT_TRUE(job.all_gone());
   }
 
   // All ranks of a job as torchrun starts them, once they train; rank 0 comes first.
@@ -71,7 +71,7 @@ class Interruption : public Job {
     EXPECT_EQ(summary["agreement"], true);
     EXPECT_GT(summary["steps"], 0);
     EXPECT_EQ(largest_difference(path("out/model.pt"), path("out/model.pt")), 0);  // that is, it can be read
-    EXPECT_TRUE(job.left_behind().empty());
+    EXPECT_TRUE(job.all_gone());
   }
 };
 
@@ -103,10 +103,10 @@ TEST_F(Interruption, OfOneRankStopsAllRanksOfAJobWithoutASupervisor) {
 
 TEST_F(Interruption, WhileWorkersStillWaitForEachOtherLeavesNothingBehind) {
   Program job(endless({"--workers", "3"}));
-  while (job.processes().size() < 4) ASSERT_TRUE(kill(job.pid(), 0) == 0);
+  ASSERT_TRUE(job.wait_for_processes(4));
   job.send(SIGINT);
   EXPECT_EQ(job.wait().exit_code, 130);
-  EXPECT_TRUE(job.left_behind().empty());
+  EXPECT_TRUE(job.all_gone());
 }
 
 class KilledSupervisor : public Job {};
@@ -117,7 +117,7 @@ TEST_F(KilledSupervisor, LeavesNoWorkerBehind) {
   EXPECT_EQ(job.processes().size(), 4U);
   job.send(SIGKILL);
   EXPECT_EQ(job.wait().exit_code, 128 + SIGKILL);
-  EXPECT_TRUE(job.left_behind().empty());
+  EXPECT_TRUE(job.all_gone());
 }
 
 }  // namespace

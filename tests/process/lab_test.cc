@@ -52,7 +52,7 @@ class LabJob : public Job {
     return made;
   }
   static void expect_gone(const Program& job, const std::set<std::string>& made) {
-    EXPECT_TRUE(job.left_behind().empty());
+    EXPECT_TRUE(job.all_gone());
     for (const std::string& still : namespaces_of_the_machine()) EXPECT_FALSE(made.contains(still)) << still;
   }
 };

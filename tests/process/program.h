@@ -110,15 +110,18 @@ class Program {
     return found;
   }
 
-  // The processes that do not end by themselves until the deadline; empty as soon as all have.
-  std::vector<pid_t> left_behind() const {
-    std::vector<pid_t> alive = processes();
-    while (!alive.empty() && milliseconds_left() > 0) {
-      poll(nullptr, 0, 20);
-      alive = processes();
+  // Until as many processes of this job run; false (and a failed test) at the deadline.
+  bool wait_for_processes(std::size_t count) const {
+    while (processes().size() != count) {
+      if (milliseconds_left() == 0) {
+        ADD_FAILURE() << processes().size() << " processes instead of " << count << ": " << command_line();
+        return false;
+      }
+      poll(nullptr, 0, 5);
     }
-    return alive;
+    return true;
   }
+  bool all_gone() const { return wait_for_processes(0); }
 
   // The process of this job that was started with these two words side by side, such as {"--rank", "1"}.
   pid_t find(const std::string& word, const std::string& next) const {

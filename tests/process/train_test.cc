@@ -59,7 +59,8 @@ TEST(Train, LeavesTheFilesOfTheContract) {
   }
 
   std::vector<int> events_of_rank(3);
-  for (const auto& event : read_json(out + "/trace.json")["traceEvents"]) {
+  const auto trace = read_json(out + "/trace.json");
+  for (const auto& event : trace["traceEvents"]) {
     if (event["ph"] == "X") ++events_of_rank.at(event["pid"]);
   }
   for (int rank = 0; rank < 3; ++rank) EXPECT_GE(events_of_rank[rank], 35) << "rank " << rank;
