@@ -16,7 +16,8 @@
 namespace slipstream {
 namespace {
 
-constexpr double kGraceSeconds = 10;  // from the first failure to SIGTERM, and from SIGTERM to SIGKILL
+constexpr double kGraceSeconds =
+    10;  // from the first failure to SIGTERM, and from there or the first end after Ctrl-C to SIGKILL
 constexpr int kInterrupted = 130;
 constexpr int kNoSuchCommand = 127;
 
@@ -69,7 +70,8 @@ class TakenSignals {
 struct Running {
   std::vector<pid_t> pids;  // by member; 0 once it has ended
   CrewOutcome outcome;
-  bool ending = false;  // we asked them to end: how they do it says nothing
+  bool ending = false;          // we asked them to end: how they do it says nothing
+  bool ended_as_asked = false;  // one did so; those who live together end together, so the rest has little time left
 
   ~Running() {
     signal_all(SIGKILL);
@@ -90,23 +92,23 @@ struct Running {
       int status = 0;
       if (pids[i] == 0 || waitpid(pids[i], &status, WNOHANG) != pids[i]) continue;
       pids[i] = 0;
+      ended_as_asked = ended_as_asked || ending;
       const bool exited = WIFEXITED(status);
       const int code = exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       if (ending || code == 0) continue;
       outcome.worst = std::max(outcome.worst, code);
       if (outcome.first_failure) continue;
-      outcome.first_failure = {static_cast<int>(i), code,
-                               exited ? fmt::format("ended with exit code {}", code)
-                                      : fmt::format("was killed by signal {} ({})", WTERMSIG(status),
-                                                    strsignal(WTERMSIG(status)))};
+      outcome.first_failure = {
+          static_cast<int>(i), code,
+          exited ? fmt::format("ended with exit code {}", code)
+                 : fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))};
     }
   }
 };
 
 }  // namespace
 
-CrewOutcome run_crew(std::vector<CrewMember> members,
-                     const std::function<void(const CrewFailure&)>& on_first_failure) {
+CrewOutcome run_crew(std::vector<CrewMember> members, const std::function<void(const CrewFailure&)>& on_first_failure) {
   const SteadyClock clock;
   const TakenSignals signals;
   Running running;
@@ -125,6 +127,7 @@ CrewOutcome run_crew(std::vector<CrewMember> members,
       deadline = clock.now() + kGraceSeconds;
       if (on_first_failure) on_first_failure(*running.outcome.first_failure);
     }
+    if (running.ended_as_asked && deadline == 0) deadline = clock.now() + kGraceSeconds;
     if (deadline != 0 && clock.now() > deadline) {
       running.signal_all(running.ending ? SIGKILL : SIGTERM);
       running.ending = true;

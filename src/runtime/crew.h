@@ -3,8 +3,8 @@
 // Crew: child processes that live and end together. Used by the local supervisor and by the lab.
 //
 // No child outlives this process, however it ends. Ctrl-C and SIGTERM are passed on once, so that children can stop
-// cleanly; a second one kills. After the first failure the others have some seconds to notice and end by themselves, then
-// they are ended. To be called on the main thread of a program without other children.
+// cleanly; a second one kills. After the first failure, or the first end after Ctrl-C, the others have some seconds to
+// notice and end by themselves, then they are ended. To be called on the main thread of a program without other children.
 #pragma once
 
 #include <functional>

@@ -81,6 +81,9 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
     if (options.world_size > 1 && options.master_addr.empty()) {
       fail<ConfigError>("--rank and --world-size need --master-addr, the host of rank 0");
     }
+    if (options.workers > 0 && !options.supervised()) {
+      fail<ConfigError>("--workers starts local workers, --rank makes this process one of several; leave out one of them");
+    }
     if (!options.lab.empty() && !options.supervised()) {
       fail<ConfigError>("--lab makes the workers itself; leave out --rank and --world-size");
     }

@@ -9,7 +9,7 @@
 
 namespace slipstream {
 
-Ledger::Ledger(const std::string& path) : file_(path) {
+Ledger::Ledger(const std::string& path) : path_(path), file_(path) {
   if (!file_) fail<ConfigError>("cannot write {}: {}", path, std::strerror(errno));
 }
 
@@ -22,6 +22,7 @@ void Ledger::write(const StepRecord& r, std::int64_t epoch, std::optional<std::u
       1e3 * r.wire_seconds, r.bytes_sent, r.bytes_received);
   if (weights_hash) file_ << fmt::format(R"(,"weights_hash":"{:016x}")", *weights_hash);
   file_ << "}\n";
+  if (!file_) fail<ConfigError>("cannot write the ledger {}; is the disk full?", path_);
 }
 
 }  // namespace slipstream

@@ -19,6 +19,7 @@ class Ledger {
   void write(const StepRecord& record, std::int64_t epoch, std::optional<std::uint64_t> weights_hash);
 
  private:
+  std::string path_;
   std::ofstream file_;
 };
 

@@ -165,9 +165,14 @@ void Session::State::look_for_trouble(double loss) {
   }
 }
 
-void Session::State::agree() {
+bool Session::State::exchange_health() {
+  report.step_seconds = net.clock().now() - step_began;
   report.wants_stop = stop_requested.load(std::memory_order_relaxed) ? 1 : 0;
-  if (!health.exchange(t, report)) return;
+  return health.exchange(t, report);
+}
+
+// All ranks see the same reports, so all stop here or none.
+void Session::State::heed_health() {
   const auto& reports = health.reports();
   // The trouble of one rank is soon everybody's: the earliest report names its origin.
   const auto when = [](const Health::Report& r) { return r.bad_step < 0 ? INT64_MAX : r.bad_step; };

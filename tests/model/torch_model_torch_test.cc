@@ -6,7 +6,6 @@
 #include <iterator>
 #include <map>
 
-#include "fabric/sim_world.h"
 #include "model/bucketizer.h"
 #include "model/torch_model.h"
 #include "task/files.h"
@@ -222,34 +221,18 @@ TEST(TorchModel, TheDestructorGivesTheModuleItsOwnMemoryBack) {
   EXPECT_GT(reports, 0);
 }
 
-TEST(TorchModel, BuffersAndFrozenParametersAreSharedFromRankZero) {
-  SimWorld({.ranks = 3}).run([](SimPort& net) {
-    Odd module;
-    TorchModel model(module);
-    torch::NoGradGuard no_grad;
-    module.norm->running_mean.fill_(0.1F + static_cast<float>(net.rank()));
-    module.norm->num_batches_tracked.fill_((std::int64_t{1} << 40) + 7 + net.rank());  // more than a float holds
-    module.frozen.fill_(1.0F + static_cast<float>(net.rank()));
-    model.share_state(net);
-    EXPECT_TRUE(torch::equal(module.norm->running_mean, torch::full({4}, 0.1F)));
-    EXPECT_EQ(module.norm->num_batches_tracked.item<std::int64_t>(), (std::int64_t{1} << 40) + 7);
-    EXPECT_TRUE(torch::equal(module.frozen, torch::ones({4})));
-  });
-}
-
-TEST(TorchModel, TheMeanOfBuffersIsTakenAndCountersAreThoseOfRankZero) {
-  SimWorld({.ranks = 3}).run([](SimPort& net) {
-    Odd module;
-    TorchModel model(module);
-    torch::NoGradGuard no_grad;
-    module.norm->running_mean.fill_(static_cast<float>(net.rank()));
-    module.norm->running_var.fill_(static_cast<float>(2 + net.rank()));
-    module.norm->num_batches_tracked.fill_(5 + net.rank());
-    model.average_buffers(net);
-    EXPECT_TRUE(torch::allclose(module.norm->running_mean, torch::full({4}, 1.0F)));
-    EXPECT_TRUE(torch::allclose(module.norm->running_var, torch::full({4}, 3.0F)));
-    EXPECT_EQ(module.norm->num_batches_tracked.item<std::int64_t>(), 5);
-  });
+TEST(TorchModel, OthersAreTheBuffersAndTheFrozenParameters) {
+  Odd net;
+  TorchModel model(net);
+  std::vector<const void*> others, want;
+  for (const torch::Tensor& t : model.others()) others.push_back(t.data_ptr());
+  for (const torch::Tensor& t :
+       {net.frozen, net.norm->running_mean, net.norm->running_var, net.norm->num_batches_tracked}) {
+    want.push_back(t.data_ptr());
+  }
+  std::sort(others.begin(), others.end());
+  std::sort(want.begin(), want.end());
+  EXPECT_EQ(others, want);
 }
 
 TEST(TorchModel, TheSavedStateDictIsReadBackByPickleLoad) {

@@ -109,6 +109,15 @@ TEST_F(Interruption, WhileWorkersStillWaitForEachOtherLeavesNothingBehind) {
   EXPECT_TRUE(job.all_gone());
 }
 
+TEST_F(Interruption, EndsAFrozenWorkerToo) {
+  Program job(endless({"--workers", "2", "--timeout", "5"}));
+  ASSERT_TRUE(job.wait_for(kTraining));
+  kill(job.find("--rank", "1"), SIGSTOP);
+  job.send(SIGINT);
+  EXPECT_EQ(job.wait().exit_code, 130);
+  EXPECT_TRUE(job.all_gone());
+}
+
 class KilledSupervisor : public Job {};
 
 TEST_F(KilledSupervisor, LeavesNoWorkerBehind) {

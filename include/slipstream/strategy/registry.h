@@ -59,7 +59,8 @@ class Registry {
   const StrategyInfo& find(std::string_view name) const;  // throws ConfigError with the nearest name
   // The strategy `name` with its options set from "key=value" pairs.
   StrategyInfo::Configured configure(std::string_view name, const std::vector<std::string>& set) const;
-  const std::vector<StrategyInfo>& all() const { return infos_; }
+  const std::vector<StrategyInfo>& all() const& { return infos_; }
+  const std::vector<StrategyInfo>& all() && = delete;  // would dangle in a range-for
 
  private:
   std::vector<StrategyInfo> infos_;
