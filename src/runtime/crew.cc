@@ -16,8 +16,8 @@
 namespace slipstream {
 namespace {
 
-constexpr double kGraceSeconds =
-    10;  // from the first failure to SIGTERM, and from there or the first end after Ctrl-C to SIGKILL
+// From the first failure to SIGTERM; from there, or from the first end after Ctrl-C, to SIGKILL.
+constexpr double kGraceSeconds = 10;
 constexpr int kInterrupted = 130;
 constexpr int kNoSuchCommand = 127;
 

@@ -199,7 +199,7 @@ TEST(Session, ClippingLimitsTheNormOfTheAveragedGradient) {
 
 TEST(Session, BuffersAndFrozenParametersStartAsThoseOfRankZero) {
   constexpr std::int64_t kMany = (std::int64_t{1} << 40) + 7;  // more than a float holds
-  SimWorld({.ranks = 3}).run([](SimPort& world) {
+  SimWorld({.ranks = 3}).run([&](SimPort& world) {
     torch::NoGradGuard no_grad;
     torch::nn::BatchNorm1d norm(3);
     auto frozen = norm->register_parameter("frozen", torch::full({3}, 1.5F + static_cast<float>(world.rank())), false);
