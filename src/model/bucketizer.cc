@@ -8,7 +8,8 @@
 namespace slipstream {
 
 Bucketizer::Bucketizer(const FlatModel& model, std::vector<Bucket> plan, OnReady on_ready)
-    : plan_(std::move(plan)),
+    : model_(model),
+      plan_(std::move(plan)),
       on_ready_(std::move(on_ready)),
       bucket_of_slot_(model.slots().size()),
       seen_(model.slots().size()),
@@ -29,7 +30,10 @@ void Bucketizer::begin_step() {
 
 void Bucketizer::slot_ready(std::size_t slot) {
   check(slot < seen_.size(), "slot {} of {} reported ready", slot, seen_.size());
-  if (seen_[slot]) return;
+  if (seen_[slot]) {
+    fail<ConfigError>("parameter '{}' got a second gradient in one step; for several backward passes per step keep "
+                      "Session::hold() alive during all but the last", model_.slots()[slot].name);
+  }
   seen_[slot] = true;
   --missing_[bucket_of_slot_[slot]];
   release();

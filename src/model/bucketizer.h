@@ -19,7 +19,9 @@ class Bucketizer {
   Bucketizer(const FlatModel& model, std::vector<Bucket> plan, OnReady on_ready);
 
   void begin_step();                    // nothing is ready
-  void slot_ready(std::size_t slot);    // at most once a slot and step; a second report is ignored
+  // A second report of a slot in one step is an error of the user's: a further backward pass would change memory that may
+  // be on the wire already.
+  void slot_ready(std::size_t slot);
   void finish_backward();               // unused parameters count as ready; releases all that is left
 
   const std::vector<Bucket>& plan() const { return plan_; }
@@ -27,6 +29,7 @@ class Bucketizer {
  private:
   void release();
 
+  const FlatModel& model_;
   std::vector<Bucket> plan_;
   OnReady on_ready_;
   std::vector<std::size_t> bucket_of_slot_;

@@ -38,10 +38,15 @@ TEST_F(BucketizerTest, HoldsALaterBucketBackUntilTheEarlierAreOut) {
   EXPECT_EQ(released_, (std::vector<int>{0, 1, 2}));
 }
 
-TEST_F(BucketizerTest, IgnoresASecondReportOfASlot) {
+TEST_F(BucketizerTest, RefusesASecondReportOfASlotAndNamesIt) {
   bucketizer_.slot_ready(4);
-  bucketizer_.slot_ready(4);
-  EXPECT_TRUE(released_.empty());
+  try {
+    bucketizer_.slot_ready(4);
+    FAIL() << "the second report was taken";
+  } catch (const ConfigError& e) {
+    EXPECT_NE(std::string(e.what()).find("'" + model_.slots()[4].name + "'"), std::string::npos) << e.what();
+    EXPECT_NE(std::string(e.what()).find("hold()"), std::string::npos) << e.what();
+  }
 }
 
 TEST_F(BucketizerTest, TheEndOfBackwardReleasesWhatIsLeftOnce) {

@@ -110,16 +110,17 @@ class Program {
     return found;
   }
 
-  // Until as many processes of this job run; false (and a failed test) at the deadline.
-  bool wait_for_processes(std::size_t count) const {
-    while (processes().size() != count) {
-      if (milliseconds_left() == 0) {
-        ADD_FAILURE() << processes().size() << " processes instead of " << count << ": " << command_line();
-        return false;
-      }
+  // Looks again and again until `holds` does; false at the deadline.
+  template <typename Condition>
+  bool wait_until(const Condition& holds) const {
+    while (!holds()) {
+      if (milliseconds_left() == 0) return false;
       poll(nullptr, 0, 5);
     }
     return true;
+  }
+  bool wait_for_processes(std::size_t count) const {
+    return wait_until([&] { return processes().size() == count; });
   }
   bool all_gone() const { return wait_for_processes(0); }
 

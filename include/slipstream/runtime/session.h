@@ -36,9 +36,9 @@ struct Traffic;
 
 struct SessionOptions {
   std::string strategy = "ssgd";
-  std::vector<std::string> set;  // options of the strategy, "key=value"
-  OptimizerOptions optimizer;
-  std::function<double(std::int64_t)> lr;  // learning rate by step; empty: optimizer.lr throughout
+  std::vector<std::string> set{};  // options of the strategy, "key=value"
+  OptimizerOptions optimizer{};
+  std::function<double(std::int64_t)> lr{};  // learning rate by step; empty: optimizer.lr throughout
   Registry registry = Registry::builtin();
 };
 
@@ -76,7 +76,7 @@ class Session {
   bool agreement();                                // are the weights bit-identical on all ranks? (a collective)
   std::uint64_t weights_hash();
 
-  // Asks all ranks to stop soon, at one agreed step. Safe in a signal handler.
+  // Asks all ranks to stop soon, at one agreed step; spent once it has stopped a session. Safe in a signal handler.
   static void request_stop() noexcept;
 
   FlatModel& model();
