@@ -156,7 +156,7 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
   summary.seed = config.seed;
   summary.wall_seconds = ended - began;
   summary.samples_per_second =
-      static_cast<double>(session.steps() * task->samples_per_step()) / summary.wall_seconds;
+      1e3 * static_cast<double>(task->samples_per_step()) / summary.steps.mean_ms(&StepRecord::seconds);
   summary.final_loss = mean_over_ranks(net, last_loss);
   summary.metric = task->metric();
   summary.metric_value = summary.metric == "test_accuracy" ? evaluation.accuracy() : evaluation.mean_loss();

@@ -2,6 +2,8 @@
 //
 // Workers that die, users who press Ctrl-C, supervisors that are killed: the rest ends, says why and leaves nothing
 // behind.
+#include <memory>
+
 #include "process/job.h"
 
 namespace slipstream::test {
