@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What does Slipstream cost one worker alone? The same model, data and optimizer in a bare libtorch loop and in a Session,
-// alternating step by step in one process; prints the ratio of the median step times.
+// What does Slipstream cost one worker alone? The same model, data and optimizer in a bare libtorch loop and in a
+// Session, alternating step by step in one process; prints the ratio of the median step times.
 //
 //   overhead_bench [MODEL…] [--steps N]        default: cnn mlp, 200 steps of each
 #include <slipstream/base/clock.h>
@@ -62,7 +62,8 @@ void measure(const std::string& model, std::int64_t steps) {
     our_seconds.push_back(t2 - t1);
   }
   const double b = median(bare_seconds), o = median(our_seconds);
-  std::printf("| %s | %.2f | %.2f | %.4f | %.4f / %.4f |\n", model.c_str(), 1e3 * b, 1e3 * o, o / b, bare_loss, our_loss);
+  std::printf("| %s | %.2f | %.2f | %.4f | %.4f / %.4f |\n", model.c_str(), 1e3 * b, 1e3 * o, o / b, bare_loss,
+              our_loss);
   std::fflush(stdout);
 }
 
@@ -80,7 +81,8 @@ int main(int argc, char** argv) {
   }
   if (models.empty()) models = {"cnn", "mlp"};
   std::printf("one worker, batch 64, %ld steps of each kind in turn\n\n", static_cast<long>(steps));
-  std::printf("| model | bare libtorch ms | slipstream ms | ratio | last loss, bare / ours |\n|---|---:|---:|---:|---:|\n");
+  std::printf(
+      "| model | bare libtorch ms | slipstream ms | ratio | last loss, bare / ours |\n|---|---:|---:|---:|---:|\n");
   for (const auto& model : models) measure(model, steps);
   return 0;
 }

@@ -103,8 +103,9 @@ void OptionSet::set(std::string_view name, std::string_view value) {
   }
   if (names.empty()) fail<ConfigError>("{} has no options, so '{}' cannot be set", owner_, name);
   const std::string near = nearest(name, names);
-  fail<ConfigError>("{} has no option '{}'; {}", owner_, name,
-                    near.empty() ? fmt::format("it has {}", join(names, ", ")) : fmt::format("did you mean '{}'?", near));
+  fail<ConfigError>(
+      "{} has no option '{}'; {}", owner_, name,
+      near.empty() ? fmt::format("it has {}", join(names, ", ")) : fmt::format("did you mean '{}'?", near));
 }
 
 void OptionSet::set_pair(std::string_view key_equals_value) {

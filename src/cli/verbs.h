@@ -37,6 +37,7 @@ void add_flag(CLI::App& verb, const Option& option, const std::string& group, Gi
 void apply_flags(const Given& given, OptionSet& options);
 
 // Runs `work` as a worker, or supervises local workers that do, whatever flags and environment say.
-int launch(const LaunchOptions& options, const Invocation& invocation, const std::function<int(const Rendezvous&)>& work);
+int launch(const LaunchOptions& options, const Invocation& invocation,
+           const std::function<int(const Rendezvous&)>& work);
 
 }  // namespace slipstream

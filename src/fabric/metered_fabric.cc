@@ -57,11 +57,13 @@ InFlight MeteredFabric::gather(std::span<const std::byte> mine, std::span<std::b
 }
 
 InFlight MeteredFabric::send(int to, Tag tag, std::span<const std::byte> bytes) {
-  return measure("send", bytes.size(), static_cast<double>(bytes.size()), 0, [&] { return inner_.send(to, tag, bytes); });
+  return measure("send", bytes.size(), static_cast<double>(bytes.size()), 0,
+                 [&] { return inner_.send(to, tag, bytes); });
 }
 
 InFlight MeteredFabric::recv(int from, Tag tag, std::span<std::byte> bytes) {
-  return measure("recv", bytes.size(), 0, static_cast<double>(bytes.size()), [&] { return inner_.recv(from, tag, bytes); });
+  return measure("recv", bytes.size(), 0, static_cast<double>(bytes.size()),
+                 [&] { return inner_.recv(from, tag, bytes); });
 }
 
 Traffic MeteredFabric::take() {

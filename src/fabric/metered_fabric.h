@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// MeteredFabric: a Fabric around another one that counts bytes when an operation starts and measures, at its end, how long
-// it was on the wire and how long the worker was blocked in wait(). The one place where traffic is measured; strategies
-// carry no timers.
+// MeteredFabric: a Fabric around another one that counts bytes when an operation starts and measures, at its end, how
+// long it was on the wire and how long the worker was blocked in wait(). The one place where traffic is measured;
+// strategies carry no timers.
 //
-// Bytes of a collective are those its algorithm moves: a sum is a ring all-reduce, 2 (P-1)/P of the data each way (with 16
-// bits a scatter and a gather of P equal shards); a gather sends its own part to P-1 others. Time during which several
-// operations are on the wire counts once.
+// Bytes of a collective are those its algorithm moves: a sum is a ring all-reduce, 2 (P-1)/P of the data each way (with
+// 16 bits a scatter and a gather of P equal shards); a gather sends its own part to P-1 others. Time during which
+// several operations are on the wire counts once.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
@@ -19,16 +19,16 @@
 namespace slipstream {
 
 struct OperationRecord {
-  std::string_view kind;  // "sum", "gather", "send", "recv"
-  double bytes = 0;       // of the caller's data
-  double started = 0, finished = 0;          // on the wire
-  double wait_began = 0, wait_ended = 0;     // blocked; equal where nothing was waited for
+  std::string_view kind;                  // "sum", "gather", "send", "recv"
+  double bytes = 0;                       // of the caller's data
+  double started = 0, finished = 0;       // on the wire
+  double wait_began = 0, wait_ended = 0;  // blocked; equal where nothing was waited for
 };
 
 struct Traffic {
   double bytes_sent = 0, bytes_received = 0;
-  double wire_seconds = 0;     // at least one operation was on the wire
-  double exposed_seconds = 0;  // the worker was blocked
+  double wire_seconds = 0;                  // at least one operation was on the wire
+  double exposed_seconds = 0;               // the worker was blocked
   std::vector<OperationRecord> operations;  // those that ended
 };
 

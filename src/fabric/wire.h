@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The 16-bit wire formats. fp16 has 11 significant bits but only reaches from 6e-8 to 65504 (beyond: infinity); bf16 has
-// the range of a float and 8 significant bits. Rounding is to nearest even and the same on every machine. What came over
-// the wire is added as floats, never as 16-bit numbers.
+// The 16-bit wire formats. fp16 has 11 significant bits but only reaches from 6e-8 to 65504 (beyond: infinity); bf16
+// has the range of a float and 8 significant bits. Rounding is to nearest even and the same on every machine. What came
+// over the wire is added as floats, never as 16-bit numbers.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>

@@ -24,15 +24,18 @@ Bucketizer::Bucketizer(const FlatModel& model, std::vector<Bucket> plan, OnReady
 
 void Bucketizer::begin_step() {
   std::fill(seen_.begin(), seen_.end(), false);
-  for (const Bucket& bucket : plan_) missing_[static_cast<std::size_t>(bucket.index)] = bucket.end_slot - bucket.first_slot;
+  for (const Bucket& bucket : plan_)
+    missing_[static_cast<std::size_t>(bucket.index)] = bucket.end_slot - bucket.first_slot;
   released_ = 0;
 }
 
 void Bucketizer::slot_ready(std::size_t slot) {
   check(slot < seen_.size(), "slot {} of {} reported ready", slot, seen_.size());
   if (seen_[slot]) {
-    fail<ConfigError>("parameter '{}' got a second gradient in one step; for several backward passes per step keep "
-                      "Session::hold() alive during all but the last", model_.slots()[slot].name);
+    fail<ConfigError>(
+        "parameter '{}' got a second gradient in one step; for several backward passes per step keep "
+        "Session::hold() alive during all but the last",
+        model_.slots()[slot].name);
   }
   seen_[slot] = true;
   --missing_[bucket_of_slot_[slot]];

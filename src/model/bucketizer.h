@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Bucketizer: turns "slot s has its gradient" into "bucket b is ready". Autograd reports slots in whatever order it finds;
-// a bucket is released when all its slots are in *and* all earlier buckets of the plan are out, so every rank releases the
-// same buckets in the same order. Training thread only.
+// Bucketizer: turns "slot s has its gradient" into "bucket b is ready". Autograd reports slots in whatever order it
+// finds; a bucket is released when all its slots are in *and* all earlier buckets of the plan are out, so every rank
+// releases the same buckets in the same order. Training thread only.
 #pragma once
 
 #include <slipstream/model/bucket_plan.h>
@@ -18,11 +18,11 @@ class Bucketizer {
 
   Bucketizer(const FlatModel& model, std::vector<Bucket> plan, OnReady on_ready);
 
-  void begin_step();                    // nothing is ready
-  // A second report of a slot in one step is an error of the user's: a further backward pass would change memory that may
-  // be on the wire already.
+  void begin_step();  // nothing is ready
+  // A second report of a slot in one step is an error of the user's: a further backward pass would change memory that
+  // may be on the wire already.
   void slot_ready(std::size_t slot);
-  void finish_backward();               // unused parameters count as ready; releases all that is left
+  void finish_backward();  // unused parameters count as ready; releases all that is left
 
   const std::vector<Bucket>& plan() const { return plan_; }
 

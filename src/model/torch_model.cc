@@ -20,8 +20,8 @@ namespace slipstream {
 // What the hooks share. Autograd's nodes live as long as the parameters, so they hold this and not the TorchModel.
 struct TorchModel::Hooks {
   std::function<void(std::size_t)> on_ready;
-  std::vector<torch::Tensor> parameters;                            // by slot
-  std::vector<torch::Tensor> views;                                 // the gradients' places, by slot
+  std::vector<torch::Tensor> parameters;                             // by slot
+  std::vector<torch::Tensor> views;                                  // the gradients' places, by slot
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;  // autograd holds them only weakly
 };
 
@@ -30,9 +30,10 @@ namespace {
 void require_in_place(const torch::Tensor& parameter, const torch::Tensor& view, const std::string& name) {
   const auto& grad = parameter.grad();
   if (grad.defined() && grad.data_ptr() == view.data_ptr()) return;
-  fail<ConfigError>("the gradient of parameter '{}' was {}; Slipstream keeps gradients in one flat buffer and zeroes them "
-                    "itself: leave out zero_grad, or call it with set_to_none = false, and never assign to .grad",
-                    name, grad.defined() ? "re-allocated" : "freed");
+  fail<ConfigError>(
+      "the gradient of parameter '{}' was {}; Slipstream keeps gradients in one flat buffer and zeroes them "
+      "itself: leave out zero_grad, or call it with set_to_none = false, and never assign to .grad",
+      name, grad.defined() ? "re-allocated" : "freed");
 }
 
 template <typename F>
@@ -84,13 +85,12 @@ TorchModel::TorchModel(torch::nn::Module& module) : module_(module), hooks_(std:
     p.mutable_grad() = grads;
     hooks_->views.push_back(grads);
     hooks_->accumulators.push_back(torch::autograd::impl::grad_accumulator(p));
-    hooks_->accumulators.back()->add_post_hook(
-        make_hook([hooks = std::weak_ptr(hooks_), i, name = slot.name] {
-          const auto alive = hooks.lock();
-          if (!alive || !alive->on_ready) return;
-          require_in_place(alive->parameters[i], alive->views[i], name);
-          alive->on_ready(i);
-        }));
+    hooks_->accumulators.back()->add_post_hook(make_hook([hooks = std::weak_ptr(hooks_), i, name = slot.name] {
+      const auto alive = hooks.lock();
+      if (!alive || !alive->on_ready) return;
+      require_in_place(alive->parameters[i], alive->views[i], name);
+      alive->on_ready(i);
+    }));
   }
 }
 

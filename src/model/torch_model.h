@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TorchModel: ties a torch::nn::Module to a FlatModel. Every trainable parameter and its gradient become views of the flat
-// buffers (nothing is copied after construction), and an autograd hook reports each gradient the moment it is complete.
+// TorchModel: ties a torch::nn::Module to a FlatModel. Every trainable parameter and its gradient become views of the
+// flat buffers (nothing is copied after construction), and an autograd hook reports each gradient the moment it is
+// complete.
 //
-// The module must outlive this object; its parameters must be float32 on the CPU, and their .grad must stay where it is:
-// a gradient that was freed or re-allocated (optimizer.zero_grad(true), p.mutable_grad() = …) is an error that names the
-// parameter. Parameters that share one tensor share one slot. Training thread only (CPU autograd runs there too).
+// The module must outlive this object; its parameters must be float32 on the CPU, and their .grad must stay where it
+// is: a gradient that was freed or re-allocated (optimizer.zero_grad(true), p.mutable_grad() = …) is an error that
+// names the parameter. Parameters that share one tensor share one slot. Training thread only (CPU autograd runs there
+// too).
 #pragma once
 
-#include <torch/torch.h>
-
 #include <slipstream/model/flat_model.h>
+#include <torch/torch.h>
 
 #include <functional>
 #include <memory>

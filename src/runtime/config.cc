@@ -2,13 +2,13 @@
 #include "runtime/config.h"
 
 #include <slipstream/base/error.h>
+#include <toml++/toml.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
-#include <toml++/toml.h>
 
 namespace slipstream {
 namespace {
@@ -40,7 +40,8 @@ void TrainConfig::describe(OptionSet& o) {
   optimizer.describe(o);
   schedule.describe(o);
   launch.describe(o);
-  o.text("out", out, kChangesSpeed, "directory for model.pt, summary.json, the ledger and the trace; none: keep nothing");
+  o.text("out", out, kChangesSpeed,
+         "directory for model.pt, summary.json, the ledger and the trace; none: keep nothing");
   o.integer("trace_steps", trace_steps, {0, 100000}, kChangesSpeed, "steps recorded in trace.json");
   o.boolean("json", json, kChangesSpeed, "print the summary as one line of JSON, and nothing else, on standard output");
 }
@@ -77,8 +78,8 @@ std::string TrainConfig::to_toml(const Registry& registry) const {
   std::string text;
   for (const Option& option : options.all()) {
     const std::string value = option.get();
-    const bool of_one_process = option.name == "rank" || option.name == "world_size" ||
-                                option.name == "master_addr" || option.name == "master_port";
+    const bool of_one_process = option.name == "rank" || option.name == "world_size" || option.name == "master_addr" ||
+                                option.name == "master_port";
     if (of_one_process || (option.kind == "text" && value.empty())) continue;
     if (option.name == "workers" && launch.workers == 0) continue;  // not given
     text += fmt::format("{} = {}\n", option.name, toml_value(option, value));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TrainConfig: all that `slipstream train` can be told. By precedence: flags, the TOML file of --config, defaults. Every
-// key is described once (describe) and has the same name in all three: --lr-schedule on the command line is lr_schedule
-// in the file. Options of the strategy stand in the file's table [set].
+// TrainConfig: all that `slipstream train` can be told. By precedence: flags, the TOML file of --config, defaults.
+// Every key is described once (describe) and has the same name in all three: --lr-schedule on the command line is
+// lr_schedule in the file. Options of the strategy stand in the file's table [set].
 #pragma once
 
 #include <slipstream/optim/optimizer.h>

@@ -4,7 +4,8 @@
 //
 // No child outlives this process, however it ends. Ctrl-C and SIGTERM are passed on once, so that children can stop
 // cleanly; a second one kills. After the first failure, or the first end after Ctrl-C, the others have some seconds to
-// notice and end by themselves, then they are ended. To be called on the main thread of a program without other children.
+// notice and end by themselves, then they are ended. To be called on the main thread of a program without other
+// children.
 #pragma once
 
 #include <functional>
@@ -21,8 +22,8 @@ struct CrewMember {
 
 struct CrewFailure {
   int member = 0;
-  int exit_code = 0;    // 128 + n for an end by signal n; 127: no such command
-  std::string how;      // for people: "was killed by signal 9 (Killed)"
+  int exit_code = 0;  // 128 + n for an end by signal n; 127: no such command
+  std::string how;    // for people: "was killed by signal 9 (Killed)"
 };
 
 struct CrewOutcome {
@@ -31,6 +32,7 @@ struct CrewOutcome {
   int worst = 0;  // the largest exit code of those that were not asked to end
 };
 
-CrewOutcome run_crew(std::vector<CrewMember> members, const std::function<void(const CrewFailure&)>& on_first_failure = {});
+CrewOutcome run_crew(std::vector<CrewMember> members,
+                     const std::function<void(const CrewFailure&)>& on_first_failure = {});
 
 }  // namespace slipstream

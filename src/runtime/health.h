@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Health: how the ranks of a job agree, without waiting, that training has gone wrong or shall stop. Every few steps each
-// rank contributes a small record to a gather; it is read when the next one is due, so nobody waits unless a peer is that
-// far behind. All ranks read the same records, hence reach the same verdict at the same step. The interval itself is
-// agreed in this way: about a second's worth of steps.
+// Health: how the ranks of a job agree, without waiting, that training has gone wrong or shall stop. Every few steps
+// each rank contributes a small record to a gather; it is read when the next one is due, so nobody waits unless a peer
+// is that far behind. All ranks read the same records, hence reach the same verdict at the same step. The interval
+// itself is agreed in this way: about a second's worth of steps.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>

@@ -54,9 +54,10 @@ void LaunchOptions::describe(OptionSet& o) {
   o.text("interface", interface, kChangesSpeed, "network interface for the data, for example eth0");
   o.real("timeout", timeout, {1, 86400}, kChangesSpeed, "seconds after which an operation that hangs is an error");
   o.real("join_timeout", join_timeout, {1, 86400}, kChangesSpeed, "seconds to wait for all workers at the start");
-  o.text("lab", lab, kChangesSpeed,
-         "put every local worker into a network namespace of its own, its port shaped to this rate: 100mbit, 1gbit, none; "
-         "with netem also a delay: 1gbit,20ms (needs root)");
+  o.text(
+      "lab", lab, kChangesSpeed,
+      "put every local worker into a network namespace of its own, its port shaped to this rate: 100mbit, 1gbit, none; "
+      "with netem also a delay: 1gbit,20ms (needs root)");
 }
 
 Environment process_environment() {
@@ -82,7 +83,8 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
       fail<ConfigError>("--rank and --world-size need --master-addr, the host of rank 0");
     }
     if (options.workers > 0 && !options.supervised()) {
-      fail<ConfigError>("--workers starts local workers, --rank makes this process one of several; leave out one of them");
+      fail<ConfigError>(
+          "--workers starts local workers, --rank makes this process one of several; leave out one of them");
     }
     if (!options.lab.empty() && !options.supervised()) {
       fail<ConfigError>("--lab makes the workers itself; leave out --rank and --world-size");
@@ -114,8 +116,9 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
     p.source = "Open MPI";
     finish_worker(p, number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE"));
     if (given_addr.empty() && environment("OMPI_COMM_WORLD_LOCAL_SIZE") != environment("OMPI_COMM_WORLD_SIZE")) {
-      fail<ConfigError>("mpirun uses several hosts and does not tell where rank 0 runs; add -x MASTER_ADDR=HOST, the host "
-                        "of rank 0");
+      fail<ConfigError>(
+          "mpirun uses several hosts and does not tell where rank 0 runs; add -x MASTER_ADDR=HOST, the host "
+          "of rank 0");
     }
     p.at.master_addr = given_addr.empty() ? "127.0.0.1" : given_addr;
     const std::string job = environment("PMIX_NAMESPACE").value_or(environment("OMPI_MCA_ess_base_jobid").value_or(""));
@@ -125,10 +128,10 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
     finish_worker(p, number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS"));
     p.at.master_addr =
         !given_addr.empty() ? given_addr : first_node(environment("SLURM_STEP_NODELIST").value_or("127.0.0.1"));
-    p.at.master_port = given_port > 0
-                           ? static_cast<int>(given_port)
-                           : port_of_job(environment("SLURM_JOB_ID").value_or("") + "." +
-                                         environment("SLURM_STEP_ID").value_or(""));
+    p.at.master_port =
+        given_port > 0
+            ? static_cast<int>(given_port)
+            : port_of_job(environment("SLURM_JOB_ID").value_or("") + "." + environment("SLURM_STEP_ID").value_or(""));
   } else {
     p.supervisor = true;
     p.workers = 2;

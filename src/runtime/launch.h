@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Launch: what this process is, a worker of somebody's job or the supervisor of a local one, and how the supervisor runs
-// its workers. The only place that reads environment variables.
+// Launch: what this process is, a worker of somebody's job or the supervisor of a local one, and how the supervisor
+// runs its workers. The only place that reads environment variables.
 //
 // By precedence: --rank … (by hand, or from our own supervisor); --workers N; the environment of torchrun, Open MPI or
 // SLURM; else two local workers.
@@ -27,7 +27,7 @@ struct LaunchOptions {
   std::string interface;
   double timeout = 120;
   double join_timeout = 60;
-  std::string lab;  // empty: no lab
+  std::string lab;         // empty: no lab
   int supervisor_fd = -1;  // where a supervised worker tells what went wrong; -1: nobody supervises it
 
   bool supervised() const { return supervisor_fd >= 0; }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Progress: how far a job is, on standard error. A bar that is redrawn on a terminal, a plain line now and then elsewhere.
+// Progress: how far a job is, on standard error. A bar that is redrawn on a terminal, a plain line now and then
+// elsewhere.
 #pragma once
 
 #include <slipstream/base/clock.h>

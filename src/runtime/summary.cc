@@ -82,13 +82,14 @@ std::string Summary::to_text() const {
                                                        : fmt::format("test loss {:.4f}", metric_value);
   std::string text = fmt::format(
       "{}{} steps in {:.1f} s, {:.0f} samples/s, final loss {:.4f}, {}\n"
-      "a step took {:.1f} ms on average: computing {:.1f}, encoding {:.1f}, waiting for the network {:.1f} ({:.0f} % efficiency)\n"
+      "a step took {:.1f} ms on average: computing {:.1f}, encoding {:.1f}, waiting for the network {:.1f} ({:.0f} % "
+      "efficiency)\n"
       "each worker sent {:.3f} MB per step; {:.0f} % of the time on the wire was hidden\n"
       "the {} workers' weights {}\n",
       interrupted ? "interrupted after " : "", steps.steps(), wall_seconds, samples_per_second, final_loss, result,
       steps.mean_ms(&StepRecord::seconds), steps.mean_ms(&StepRecord::compute_seconds),
-      steps.mean_ms(&StepRecord::encode_seconds), steps.mean_ms(&StepRecord::exposed_seconds),
-      100 * steps.efficiency(), steps.mean(&StepRecord::bytes_sent) / 1e6, 100 * steps.hidden_fraction(), workers,
+      steps.mean_ms(&StepRecord::encode_seconds), steps.mean_ms(&StepRecord::exposed_seconds), 100 * steps.efficiency(),
+      steps.mean(&StepRecord::bytes_sent) / 1e6, 100 * steps.hidden_fraction(), workers,
       agreement ? "are bit-identical" : "DIFFER: this is a bug, please report it");
   text += out.empty() ? "nothing was kept: add --out DIR for model.pt, summary.json, the ledger and the trace\n"
                       : fmt::format("results are in {}\n", out);

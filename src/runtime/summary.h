@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Summary: what a run came to, for people and as summary.json. Medians leave out the first 5 steps (all steps count where
-// there are no more). The keys are a contract with other tools: add, never rename.
+// Summary: what a run came to, for people and as summary.json. Medians leave out the first 5 steps (all steps count
+// where there are no more). The keys are a contract with other tools: add, never rename.
 #pragma once
 
 #include <slipstream/runtime/step_record.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trace: where the time of some steps went, as Chrome trace events (open trace.json in ui.perfetto.dev). One process per
-// rank: what the worker did (steps, blocked) and, each on a row of its own, what was on the wire. All ranks stand on rank 0's clock:
-// `offset_seconds` is what to add to ours.
+// Trace: where the time of some steps went, as Chrome trace events (open trace.json in ui.perfetto.dev). One process
+// per rank: what the worker did (steps, blocked) and, each on a row of its own, what was on the wire. All ranks stand
+// on rank 0's clock: `offset_seconds` is what to add to ours.
 #pragma once
 
 #include <slipstream/runtime/step_record.h>
@@ -37,8 +37,8 @@ class Trace {
   std::int64_t wire_events_ = 0;
 };
 
-// What to add to this rank's clock to get rank 0's: the median over several barriers, which end nearly at once everywhere.
-// A collective.
+// What to add to this rank's clock to get rank 0's: the median over several barriers, which end nearly at once
+// everywhere. A collective.
 double clock_offset(Fabric& net);
 
 }  // namespace slipstream

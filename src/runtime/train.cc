@@ -24,8 +24,8 @@ namespace {
 
 constexpr std::int64_t kHashEverySteps = 100;
 
-// The first signal asks for a clean stop; the second takes the default way out. A supervised worker leaves the latter to
-// its supervisor: `kill -INT -GROUP` reaches it twice, directly and passed on.
+// The first signal asks for a clean stop; the second takes the default way out. A supervised worker leaves the latter
+// to its supervisor: `kill -INT -GROUP` reaches it twice, directly and passed on.
 void stop_on_signals(bool supervised) {
   struct sigaction action {};
   action.sa_handler = [](int) { Session::request_stop(); };
@@ -93,12 +93,12 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
                    .lr = [&](std::int64_t t) { return schedule.at(t, base_lr); },
                    .registry = registry});
   if (speaks) {
-    std::fprintf(stderr, "%s", fmt::format("training {} on {} with {}: {} parameters, {} workers{}, {} steps of {} samples\n",
-                                           task->options().model, task->options().task, config.strategy,
-                                           session.model().count(), net.size(),
-                                           net.size() > 1 ? " (data over " + net.interface() + ")" : "", total,
-                                           task->samples_per_step())
-                                   .c_str());
+    std::fprintf(
+        stderr, "%s",
+        fmt::format("training {} on {} with {}: {} parameters, {} workers{}, {} steps of {} samples\n",
+                    task->options().model, task->options().task, config.strategy, session.model().count(), net.size(),
+                    net.size() > 1 ? " (data over " + net.interface() + ")" : "", total, task->samples_per_step())
+            .c_str());
   }
 
   Summary summary;

@@ -24,8 +24,8 @@ double timed_sum(Fabric& net, std::vector<float>& values, Wire wire) {
     float expected = 0;
     for (int r = 0; r < net.size(); ++r) expected += contribution(i, r);
     if (values[i] != expected) {
-      fail<FabricError>("a sum of {} floats came out wrong: element {} is {} and should be {}", values.size(), i, values[i],
-                        expected);
+      fail<FabricError>("a sum of {} floats came out wrong: element {} is {} and should be {}", values.size(), i,
+                        values[i], expected);
     }
   }
   return seconds;

@@ -4,7 +4,8 @@
 //
 //   struct LocalSgdOptions {
 //     std::int64_t period = 4;
-//     void describe(OptionSet& o) { o.integer("period", period, {1, 1'000'000}, kChangesResult, "steps between averages"); }
+//     void describe(OptionSet& o) { o.integer("period", period, {1, 1'000'000}, kChangesResult, "steps between
+//     averages"); }
 //   };
 //
 // and from that come the parser (`--set period=8`, TOML), the range checks, the error that names the nearest valid key,
@@ -49,7 +50,8 @@ class OptionSet {
   void integer(std::string name, std::int64_t& value, Range<std::int64_t> range, Changes changes, std::string help);
   void real(std::string name, double& value, Range<double> range, Changes changes, std::string help);
   void boolean(std::string name, bool& value, Changes changes, std::string help);
-  void choice(std::string name, std::string& value, std::vector<std::string> allowed, Changes changes, std::string help);
+  void choice(std::string name, std::string& value, std::vector<std::string> allowed, Changes changes,
+              std::string help);
   void text(std::string name, std::string& value, Changes changes, std::string help);
 
   // Sets one option from text. Unknown names throw ConfigError with the nearest known one.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// C10dFabric: the real wire. Dense collectives are those of libtorch's c10d over Gloo; the 16-bit sum is composed of two of
-// them on a thread of its own. No torch in this header.
+// C10dFabric: the real wire. Dense collectives are those of libtorch's c10d over Gloo; the 16-bit sum is composed of
+// two of them on a thread of its own. No torch in this header.
 //
-// A rendezvous store (one TCP port) is where the ranks find each other; it lives in the supervisor of a local job, else in
-// rank 0. Through it every rank shows a sign of life twice a second, and the first one to notice a failure announces it, so
-// that all others stop with the same message instead of waiting for their timeouts.
+// A rendezvous store (one TCP port) is where the ranks find each other; it lives in the supervisor of a local job, else
+// in rank 0. Through it every rank shows a sign of life twice a second, and the first one to notice a failure announces
+// it, so that all others stop with the same message instead of waiting for their timeouts.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
@@ -20,15 +20,16 @@ struct Rendezvous {
   int size = 1;
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
-  bool hosts_store = false;           // this process opens the store
-  std::string interface;              // network interface for the data; empty: the one that reaches master_addr
-  double timeout_seconds = 120;       // of one operation
-  double join_timeout_seconds = 60;   // for all ranks to appear
+  bool hosts_store = false;          // this process opens the store
+  std::string interface;             // network interface for the data; empty: the one that reaches master_addr
+  double timeout_seconds = 120;      // of one operation
+  double join_timeout_seconds = 60;  // for all ranks to appear
 };
 
 class C10dFabric final : public Fabric {
  public:
-  // Blocks until all ranks have joined. Throws FabricError naming the ranks that did not, ConfigError for a port in use.
+  // Blocks until all ranks have joined. Throws FabricError naming the ranks that did not, ConfigError for a port in
+  // use.
   explicit C10dFabric(const Rendezvous& rendezvous);
   ~C10dFabric() override;
 

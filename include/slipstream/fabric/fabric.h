@@ -2,10 +2,10 @@
 //
 // Fabric: the only way out of a worker. Two implementations of equal rank: the real wire (c10d_fabric) and SimWorld.
 //
-// Every rank issues the same collective operations (sum, gather) in the same order; decisions about what to issue depend
-// on the step number and on agreed data, never on local timing or values. send and recv are matched by (peer, tag), in
-// order per pair and tag. All calls come from the training thread and return at once; the work goes on in the background
-// until InFlight::wait. Memory handed over must stay alive and untouched until then.
+// Every rank issues the same collective operations (sum, gather) in the same order; decisions about what to issue
+// depend on the step number and on agreed data, never on local timing or values. send and recv are matched by (peer,
+// tag), in order per pair and tag. All calls come from the training thread and return at once; the work goes on in the
+// background until InFlight::wait. Memory handed over must stay alive and untouched until then.
 #pragma once
 
 #include <slipstream/base/clock.h>
@@ -20,8 +20,8 @@ namespace slipstream {
 
 using Tag = std::uint32_t;
 
-// The number format of a sum on the wire. With 16 bits every rank's values are rounded once, added in fp32 in rank order,
-// and the result is rounded once more; no partial sum is ever held in 16 bits.
+// The number format of a sum on the wire. With 16 bits every rank's values are rounded once, added in fp32 in rank
+// order, and the result is rounded once more; no partial sum is ever held in 16 bits.
 enum class Wire { kFp32, kFp16, kBf16 };
 Wire parse_wire(std::string_view name);  // "fp32", "fp16", "bf16"
 

@@ -15,9 +15,9 @@ namespace slipstream {
 class Operation {
  public:
   virtual ~Operation() = default;
-  virtual void wait() = 0;                     // blocks until the end; throws FabricError; may be called again
-  virtual bool done() = 0;                     // true when wait() would not block; never blocks itself
-  virtual double finished_at() const = 0;      // on the Fabric's clock; valid after wait()
+  virtual void wait() = 0;                 // blocks until the end; throws FabricError; may be called again
+  virtual bool done() = 0;                 // true when wait() would not block; never blocks itself
+  virtual double finished_at() const = 0;  // on the Fabric's clock; valid after wait()
 };
 
 class InFlight {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a flat model is cut into buckets. Backward produces gradients roughly from the last slot to the first, so the plan
-// walks the slots in reverse; every rank derives the same plan from the same model and rule.
+// How a flat model is cut into buckets. Backward produces gradients roughly from the last slot to the first, so the
+// plan walks the slots in reverse; every rank derives the same plan from the same model and rule.
 #pragma once
 
 #include <slipstream/model/flat_model.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FlatModel: a model as two flat ranges of floats, weights and gradients, plus named slots (one per parameter tensor, in
-// registration order, without gaps). It owns the memory; torch tensors are views of it. It knows nothing of torch.
+// FlatModel: a model as two flat ranges of floats, weights and gradients, plus named slots (one per parameter tensor,
+// in registration order, without gaps). It owns the memory; torch tensors are views of it. It knows nothing of torch.
 //
 // Bucket: a contiguous piece of the flat model, the unit of readiness and of sending. Buckets never cut a slot.
 #pragma once

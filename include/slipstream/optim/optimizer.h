@@ -20,8 +20,8 @@ namespace slipstream {
 struct OptimizerOptions {
   std::string kind = "sgd";  // sgd | adam | adamw
   double lr = 0.0;           // 0: the default of the kind, see base_lr()
-  double momentum = 0.9;  // sgd
-  bool nesterov = false;  // sgd
+  double momentum = 0.9;     // sgd
+  bool nesterov = false;     // sgd
   double weight_decay = 0.0;
   double beta1 = 0.9;  // adam, adamw
   double beta2 = 0.999;

@@ -16,12 +16,11 @@
 // Session is the only place with phase timers.
 #pragma once
 
-#include <torch/torch.h>
-
 #include <slipstream/fabric/fabric.h>
 #include <slipstream/optim/optimizer.h>
 #include <slipstream/runtime/step_record.h>
 #include <slipstream/strategy/registry.h>
+#include <torch/torch.h>
 
 #include <cstdint>
 #include <functional>
@@ -50,8 +49,8 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Call after the (last) backward pass of a step. Stops the job on all ranks, at the same step, with DivergedError where
-  // any rank's loss is not finite, and with Interrupted after request_stop() on any rank.
+  // Call after the (last) backward pass of a step. Stops the job on all ranks, at the same step, with DivergedError
+  // where any rank's loss is not finite, and with Interrupted after request_stop() on any rank.
   const StepRecord& step(double loss);
 
   // While this lives, backward passes only accumulate.
@@ -71,9 +70,9 @@ class Session {
   // Drains the strategy, leaves equal weights on all ranks and averages the module's buffers. Once.
   void finish();
 
-  void average_buffers();                          // before an evaluation in mid-training
-  void save(const std::string& path) const;        // a state dict for Python's torch.load
-  bool agreement();                                // are the weights bit-identical on all ranks? (a collective)
+  void average_buffers();                    // before an evaluation in mid-training
+  void save(const std::string& path) const;  // a state dict for Python's torch.load
+  bool agreement();                          // are the weights bit-identical on all ranks? (a collective)
   std::uint64_t weights_hash();
 
   // Asks all ranks to stop soon, at one agreed step; spent once it has stopped a session. Safe in a signal handler.
@@ -90,7 +89,8 @@ class Session {
   std::unique_ptr<State> state_;
 };
 
-// The fabric of this process: a worker of torchrun, Open MPI or SLURM where their environment variables are set, else alone.
+// The fabric of this process: a worker of torchrun, Open MPI or SLURM where their environment variables are set, else
+// alone.
 std::unique_ptr<Fabric> join();
 
 }  // namespace slipstream

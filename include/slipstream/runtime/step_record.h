@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// StepRecord: what one step of one worker took. compute = forward, backward, optimizer; encode = the strategy's own work;
-// exposed = blocked on the wire; the three add up to `seconds`. wire = at least one operation was on the wire.
+// StepRecord: what one step of one worker took. compute = forward, backward, optimizer; encode = the strategy's own
+// work; exposed = blocked on the wire; the three add up to `seconds`. wire = at least one operation was on the wire.
 #pragma once
 
 #include <cstdint>

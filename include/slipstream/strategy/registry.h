@@ -34,13 +34,14 @@ struct StrategyInfo {
   struct Configured {
     std::shared_ptr<void> owner;  // keeps the option struct alive
     OptionSet options;
-    std::function<std::unique_ptr<Strategy>()> make;             // throws ConfigError for illegal combinations
-    std::function<double(const TrafficQuery&)> bytes_sent;       // exact
+    std::function<std::unique_ptr<Strategy>()> make;        // throws ConfigError for illegal combinations
+    std::function<double(const TrafficQuery&)> bytes_sent;  // exact
   };
   std::function<Configured()> configure;
 };
 
-// Ties a strategy class (with `Options`, a constructor from it, and `static double bytes_sent(options, query)`) to an info.
+// Ties a strategy class (with `Options`, a constructor from it, and `static double bytes_sent(options, query)`) to an
+// info.
 template <typename S>
 StrategyInfo::Configured configure_strategy(const std::string& name) {
   auto options = std::make_shared<typename S::Options>();

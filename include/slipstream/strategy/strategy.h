@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Strategy: one data-parallel algorithm. Gradients come in through the hooks; a model ready for the next forward pass is
-// left behind. All hooks are called on the training thread, in this order:
+// Strategy: one data-parallel algorithm. Gradients come in through the hooks; a model ready for the next forward pass
+// is left behind. All hooks are called on the training thread, in this order:
 //
 //   on_start                         once; weights are already equal on all ranks
 //   on_bucket_ready  × buckets       during the (last) backward of a step, in plan order: start things, never wait
