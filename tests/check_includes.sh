@@ -15,7 +15,7 @@ fabric: base
 model: base
 optim: base
 schedule: base
-correction: base model
+correction: base codec model
 topology: base fabric codec
 strategy: base codec fabric model optim schedule correction topology
 task: base model

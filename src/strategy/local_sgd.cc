@@ -12,8 +12,8 @@ void LocalSgd::on_step(Step& s) {
     s.opt.step(s.model.weights(), s.model.grads(), 1.0F / static_cast<float>(s.net.size()));  // (1)
     return;
   }
-  s.opt.step(s.model.weights(), s.model.grads());                 // (2)
-  if (average_.sends(s.t - warmup_.steps)) average_weights(s);    // (3)
+  s.opt.step(s.model.weights(), s.model.grads());               // (2)
+  if (average_.sends(s.t - warmup_.steps)) average_weights(s);  // (3)
 }
 
 // A last average where the run does not end on one; ranks that agree already are left as they are, bit for bit.
@@ -29,7 +29,8 @@ void LocalSgd::average_weights(Step& s) {
 }
 
 double LocalSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
-  const bool sends = Warmup{options.warmup_steps}.active(q.t) || Every{options.period}.sends(q.t - options.warmup_steps);
+  const bool sends =
+      Warmup{options.warmup_steps}.active(q.t) || Every{options.period}.sends(q.t - options.warmup_steps);
   return sends ? MeteredFabric::sum_bytes(q.model.count(), q.workers) : 0;
 }
 
@@ -44,8 +45,7 @@ StrategyInfo LocalSgd::info() {
       .name = "local",
       .title = "local SGD: every worker trains alone for some steps, then all average their weights",
       .paper = "S. U. Stich, Local SGD Converges Fast and Communicates Little, ICLR 2019 (arXiv 1805.09767)",
-      .pseudo_code = {"each step t:",
-                      "  (1) in the warm-up:  w <- w - step(mean of all workers' g)",
+      .pseudo_code = {"each step t:", "  (1) in the warm-up:  w <- w - step(mean of all workers' g)",
                       "  (2) else:            w <- w - step(g)                 own gradient, own optimizer state",
                       "  (3) every tau steps: w <- mean of all workers' w      blocking"},
       .bytes_per_step = "2 (P-1)/P × 4 bytes × parameters / tau each way, on average",

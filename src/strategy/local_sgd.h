@@ -3,7 +3,8 @@
 // Local SGD: several steps alone, then a blocking average of the weights.
 //
 //   S. U. Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767;
-//   warm-up: T. Lin et al., "Don't Use Large Mini-Batches, Use Local SGD" (post-local SGD), ICLR 2020, arXiv 1808.07217.
+//   warm-up: T. Lin et al., "Don't Use Large Mini-Batches, Use Local SGD" (post-local SGD), ICLR 2020, arXiv
+//   1808.07217.
 //
 //   each step t:
 //     (1)  in the warm-up:  w <- w - step(mean of all workers' g)      plain S-SGD

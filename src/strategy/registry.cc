@@ -4,6 +4,7 @@
 
 #include "strategy/local_sgd.h"
 #include "strategy/sync_sgd.h"
+#include "strategy/topk_sgd.h"
 
 namespace slipstream {
 
@@ -11,6 +12,7 @@ Registry Registry::builtin() {
   Registry registry;
   registry.add(SyncSgd::info());
   registry.add(LocalSgd::info());
+  registry.add(TopkSgd::info());
   return registry;
 }
 

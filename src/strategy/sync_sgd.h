@@ -11,9 +11,9 @@
 //     (2)  wait for all buckets
 //     (3)  w <- w - step(G / P)                             one pass over the model
 //
-// Communicated per step and worker: 2 (P-1)/P × 4 bytes × parameters, each way (a ring all-reduce); half of it with 16 bits.
-// All replicas stay bit-identical. Clipping limits the norm of the averaged gradient, as one worker with the P-fold batch
-// would.
+// Communicated per step and worker: 2 (P-1)/P × 4 bytes × parameters, each way (a ring all-reduce); half of it with 16
+// bits. All replicas stay bit-identical. Clipping limits the norm of the averaged gradient, as one worker with the
+// P-fold batch would.
 #pragma once
 
 #include <slipstream/strategy/registry.h>
@@ -25,8 +25,8 @@
 namespace slipstream {
 
 struct SyncSgdOptions {
-  std::string wire = "fp32";      // changes the result
-  double first_bucket_mb = 1.0;   // changes only speed
+  std::string wire = "fp32";     // changes the result
+  double first_bucket_mb = 1.0;  // changes only speed
   double bucket_mb = 8.0;
 
   void describe(OptionSet& o);

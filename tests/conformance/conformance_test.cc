@@ -50,9 +50,17 @@ TEST_P(Conformance, RanksAreBitEqualAfterFinish) {
   for (std::int64_t steps : {0, 1, 2, 3, 4, 5, 12, 13}) {
     EXPECT_TRUE(run_sim_job(job(steps)).agreement()) << steps << " steps";
   }
+}
+
+// A strategy that builds on one optimizer's rule may refuse the others, but says which it needs before it starts.
+TEST_P(Conformance, WorksWithAdamwOrNamesTheOptimizerItNeeds) {
   auto adam = job();
   adam.optimizer = {.kind = "adamw", .lr = 0.01};
-  EXPECT_TRUE(run_sim_job(adam).agreement()) << "with adamw";
+  try {
+    EXPECT_TRUE(run_sim_job(adam).agreement());
+  } catch (const ConfigError& refusal) {
+    EXPECT_NE(std::string(refusal.what()).find("optimizer="), std::string::npos) << refusal.what();
+  }
 }
 
 TEST_P(Conformance, Learns) {

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// SparseGather: the sum of sparse vectors over all ranks, by sending everybody's to everybody. One message in flight
+// per object. Records are padded to a size that all ranks know from (entries, dimension), so one gather suffices; they
+// are added in rank order, so the sum is bit-identical on all ranks.
+#pragma once
+
+#include <slipstream/fabric/fabric.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "codec/sparse_payload.h"
+
+namespace slipstream {
+
+class SparseGather {
+ public:
+  explicit SparseGather(sparse_payload::ValueFormat format) : format_(format) {}
+
+  // `entries` has as many entries on every rank.
+  void start(Fabric& net, const Sparse& entries, std::size_t dimension);
+
+  // Waits; out = sum over ranks. `out` has `dimension` elements.
+  void finish(std::span<float> out);
+
+  // Bytes each rank sends for `count` entries.
+  static double bytes_sent(std::size_t count, std::size_t dimension, sparse_payload::ValueFormat format, int ranks);
+
+ private:
+  sparse_payload::ValueFormat format_;
+  std::vector<std::byte> mine_, all_;
+  InFlight gather_;  // last: it uses the memory above
+};
+
+}  // namespace slipstream

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strategy/topk_sgd.h"
+
+#include <gtest/gtest.h>
+#include <slipstream/base/error.h>
+
+#include "oracle/simulated.h"
+#include "oracle/sync_sgd_oracle.h"
+#include "oracle/topk_sgd_oracle.h"
+
+namespace slipstream::oracle {
+namespace {
+
+constexpr std::int64_t kSteps = 40;
+constexpr std::size_t kSize = Problem{}.size;
+
+// A density that selects k of the problem's elements.
+std::string density(std::size_t k) {
+  return fmt::format("density={}", (static_cast<double>(k) + 0.5) / static_cast<double>(kSize));
+}
+
+TEST(TopkSgdOracle, EveryStepOfEveryRankIsThePapers) {
+  for (int workers : {1, 2, 3, 4, 7}) {
+    for (const auto& [name, rule] : rules()) {
+      for (std::size_t k : {1, 3, 10}) {
+        const Course run = simulate({}, rule, workers, kSteps, "topk", {density(k)});
+        EXPECT_LT(distance(run, topk_sgd({}, rule, workers, kSteps, k, false)), kRounding)
+            << name << ", P=" << workers << ", k=" << k;
+      }
+    }
+  }
+}
+
+TEST(TopkSgdOracle, MomentumCorrectionIsThePapers) {
+  for (int workers : {1, 2, 3, 7}) {
+    for (const Rule& rule : {Rule{}, Rule{.momentum = 0.9}, Rule{.momentum = 0.5, .weight_decay = 0.01}}) {
+      const Course run = simulate({}, rule, workers, kSteps, "topk", {density(3), "momentum=corrected"});
+      EXPECT_LT(distance(run, topk_sgd({}, rule, workers, kSteps, 3, true)), kRounding) << workers;
+    }
+  }
+}
+
+TEST(TopkSgdOracle, OraclesTellRulesApart) {
+  const Rule rule{.momentum = 0.9};
+  const Course run = topk_sgd({}, rule, 3, kSteps, 3, false);
+  EXPECT_GT(distance(run, topk_sgd({}, rule, 3, kSteps, 2, false)), 100 * kRounding);
+  EXPECT_GT(distance(run, topk_sgd({}, rule, 3, kSteps, 3, true)), 100 * kRounding);
+  EXPECT_GT(distance(run, sync_sgd({}, rule, 3, kSteps)), 100 * kRounding);
+}
+
+TEST(TopkSgd, SendingEverythingEqualsSyncSgdToRounding) {
+  for (const auto& [name, rule] : rules()) {
+    for (int workers : {1, 2, 3, 7}) {
+      const Course run = simulate({}, rule, workers, kSteps, "topk", {"density=1"});
+      EXPECT_LT(distance(run, simulate({}, rule, workers, kSteps, "ssgd")), kRounding) << name << ", P=" << workers;
+    }
+  }
+}
+
+// Momentum masking forgets the velocity of what is sent: sending everything leaves no momentum at all.
+TEST(TopkSgd, SendingEverythingWithCorrectionIsSgdWithoutMomentum) {
+  const Course run = simulate({}, Rule{.momentum = 0.9}, 3, kSteps, "topk", {"density=1", "momentum=corrected"});
+  EXPECT_LT(distance(run, simulate({}, Rule{}, 3, kSteps, "ssgd")), kRounding);
+}
+
+// Nothing is lost: the weights, less what is still owed, are where plain SGD on the same gradients would be.
+TEST(TopkSgd, WhatIsNotSentIsOwed) {
+  for (const char* wire : {"wire=fp32", "wire=fp16", "wire=bf16"}) {
+    for (int workers : {1, 2, 3, 7}) {
+      const Problem problem;
+      const Rule rule;
+      SimJobOptions job;
+      Ranks weights(static_cast<std::size_t>(kSteps));  // of rank 0, by step
+      job.world.ranks = workers;
+      job.task = std::make_shared<ProblemTask>(problem);
+      job.make_strategy = Registry::builtin().configure("topk", {density(2), wire}).make;
+      job.optimizer = optimizer_of(rule);
+      job.steps = kSteps + 1;
+      job.stop_after = kSteps;
+      job.on_step_end = [&](int rank, std::int64_t t, std::span<const float> w) {
+        if (rank == 0) weights[static_cast<std::size_t>(t)].assign(w.begin(), w.end());
+      };
+      const SimJobResult result = run_sim_job(job);
+      Vec expected = problem.start(), w = problem.start();
+      for (std::int64_t t = 0; t < kSteps; ++t) {
+        for (int p = 0; p < workers; ++p) {
+          const Vec g = problem.gradient(w, p, t);
+          for (std::size_t j = 0; j < kSize; ++j) expected[j] -= rule.lr * g[j] / workers;
+        }
+        w = weights[static_cast<std::size_t>(t)];
+      }
+      Vec settled = w;
+      ASSERT_TRUE(result.saved.has_value());
+      for (const StateArchive& state : result.saved->ranks) {
+        const auto& residual = std::get<std::vector<float>>(state.entries().at("strategy/residual"));
+        for (std::size_t j = 0; j < kSize; ++j) settled[j] -= rule.lr * residual[j] / workers;
+      }
+      EXPECT_LT(distance(Ranks{settled}, Ranks{expected}), kRounding) << wire << ", P=" << workers;
+    }
+  }
+}
+
+TEST(TopkSgd, TheDensityFallsByAFactorOfFourInEachQuarterOfItsWarmup) {
+  SparseOptions options{.density = 0.001, .density_warmup = 40};
+  for (const auto& [t, entries] : std::vector<std::pair<std::int64_t, std::size_t>>{
+           {0, 25000}, {9, 25000}, {10, 6250}, {20, 1562}, {30, 390}, {39, 390}, {40, 100}, {1000, 100}}) {
+    EXPECT_EQ(options.entries(100'000, t), entries) << t;
+  }
+  EXPECT_EQ(options.entries(3, 100), 1U) << "at least one of any";
+}
+
+TEST(TopkSgd, RefusesCorrectionWithAnOptimizerThatHasItsOwnMomentum) {
+  for (const OptimizerOptions& optimizer :
+       {OptimizerOptions{.kind = "adam"}, OptimizerOptions{.nesterov = true}, OptimizerOptions{.clip_norm = 1}}) {
+    EXPECT_THROW(SparseOptions{.momentum = "corrected"}.check_optimizer(optimizer), ConfigError);
+    EXPECT_NO_THROW(SparseOptions{}.check_optimizer(optimizer));
+  }
+}
+
+}  // namespace
+}  // namespace slipstream::oracle
