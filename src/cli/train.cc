@@ -25,7 +25,7 @@ struct Arguments {
 
 const char* group_of(const std::string& name) {
   const auto in = [&name](auto&&... names) { return ((name == names) || ...); };
-  if (in("strategy", "epochs", "steps", "seed", "out", "trace_steps", "json")) return "The job";
+  if (in("strategy", "epochs", "steps", "seed", "out", "trace_steps", "json", "verbose")) return "The job";
   if (in("task", "data", "model", "batch", "accumulate", "width", "depth", "heads", "context")) return "Data and model";
   if (in("workers", "rank", "world_size", "master_addr", "master_port", "interface", "timeout", "join_timeout",
          "lab")) {

@@ -80,6 +80,14 @@ SimFaults::SimFaults(const std::vector<Fault>& script, int ranks) : crashed_(sta
   }
 }
 
+std::string SimFaults::known_lost(int peer) const {
+  std::string text;
+  for (std::size_t r = 0; r < crashed_.size(); ++r) {
+    if (crashed_[r] && static_cast<int>(r) != peer) text += fmt::format(" (rank {} is lost)", r);
+  }
+  return text;
+}
+
 double SimFaults::slowdown(int from, int to) const {
   double product = 1.0;
   for (const Entry& entry : entries_) {

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <string>
 #include <vector>
 
 namespace slipstream {
@@ -67,6 +68,10 @@ class SimFaults {
 
   void set_crashed(int rank) { crashed_[static_cast<std::size_t>(rank)] = true; }
   bool crashed(int rank) const { return crashed_[static_cast<std::size_t>(rank)]; }
+
+  // " (rank 3 is lost)" where that is known and is not the peer itself: a worker that waits for one who waits for the
+  // lost one hears of it, as over the real wire, where who notices first tells all.
+  std::string known_lost(int peer) const;
 
   double slowdown(int from, int to) const;      // product of the factors at work on this link
   const Fault* partition() const;               // one at work, or null

@@ -30,8 +30,8 @@ class SimMessages::SendOperation final : public SimOperation {
   const void* subject() const override { return message_.get(); }
   void conclude() override {
     if (!message_->refused) return;
-    fail<FabricError>("{}: rank {} did not take it within {} s; see whether it still runs and can be reached", what_,
-                      message_->to, core_.timeout_s);
+    fail<FabricError>("{}: rank {} did not take it within {} s{}; see whether it still runs and can be reached", what_,
+                      message_->to, core_.timeout_s, core_.faults.known_lost(message_->to));
   }
 
   std::shared_ptr<Message> message_;
@@ -50,8 +50,8 @@ class SimMessages::RecvOperation final : public SimOperation {
   const void* subject() const override { return expected_.get(); }
   void conclude() override {
     if (!arrives()) {
-      fail<FabricError>("{}: nothing came from rank {} within {} s; see whether it still runs and can be reached",
-                        what_, from_, core_.timeout_s);
+      fail<FabricError>("{}: nothing came from rank {} within {} s{}; see whether it still runs and can be reached",
+                        what_, from_, core_.timeout_s, core_.faults.known_lost(from_));
     }
     const auto& sent = expected_->message->bytes;
     check(sent.size() == bytes_.size(), "{}: the message has {} bytes; both sides must agree on the size", what_,

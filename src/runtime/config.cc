@@ -44,6 +44,7 @@ void TrainConfig::describe(OptionSet& o) {
          "directory for model.pt, summary.json, the ledger and the trace; none: keep nothing");
   o.integer("trace_steps", trace_steps, {0, 100000}, kChangesSpeed, "steps recorded in trace.json");
   o.boolean("json", json, kChangesSpeed, "print the summary as one line of JSON, and nothing else, on standard output");
+  o.boolean("verbose", verbose, kChangesSpeed, "also print what the strategy decides on the way, such as its plan");
 }
 
 void TrainConfig::load_toml(const std::string& path) {

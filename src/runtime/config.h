@@ -27,6 +27,7 @@ struct TrainConfig {
   std::string out;  // empty: keep no files
   std::int64_t trace_steps = 50;
   bool json = false;
+  bool verbose = false;
   TaskOptions task;
   OptimizerOptions optimizer;
   LrSchedule schedule;

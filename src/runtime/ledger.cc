@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 namespace slipstream {
 
@@ -21,6 +22,7 @@ void Ledger::write(const StepRecord& r, std::int64_t epoch, std::optional<std::u
       r.t, epoch, loss, r.lr, 1e3 * r.seconds, 1e3 * r.compute_seconds, 1e3 * r.encode_seconds, 1e3 * r.exposed_seconds,
       1e3 * r.wire_seconds, r.bytes_sent, r.bytes_received);
   if (weights_hash) file_ << fmt::format(R"(,"weights_hash":"{:016x}")", *weights_hash);
+  if (!r.news.empty()) file_ << ",\"news\":" << nlohmann::json(r.news).dump();
   file_ << "}\n";
   if (!file_) fail<ConfigError>("cannot write the ledger {}; is the disk full?", path_);
 }

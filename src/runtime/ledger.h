@@ -2,6 +2,7 @@
 //
 // Ledger: one line of JSON per step and rank, ledger.rankR.jsonl. Times in milliseconds. `weights_hash` stands in the
 // records where it was computed: equal hashes of all ranks at a step mean bit-identical weights there.
+// `news` stands where the strategy decided something, such as a new plan.
 #pragma once
 
 #include <slipstream/runtime/step_record.h>

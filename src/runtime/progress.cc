@@ -28,6 +28,8 @@ void Progress::step(const StepRecord& record) {
   std::fflush(stderr);
 }
 
+void Progress::say(const std::string& line) { std::fprintf(stderr, terminal_ ? "\r\033[K%s\n" : "%s\n", line.c_str()); }
+
 void Progress::finish() {
   if (terminal_ && last_printed_ > began_) std::fputc('\n', stderr);
 }

@@ -18,7 +18,8 @@ class Progress {
 
   // Prints at most a few times a second. The loss shown is this rank's, smoothed.
   void step(const StepRecord& record);
-  void finish();  // leaves the cursor on a fresh line
+  void say(const std::string& line);  // prints a line of its own, above the bar
+  void finish();                      // leaves the cursor on a fresh line
 
   // What step() shows, without the terminal's codes.
   std::string line(std::int64_t done, double loss, double elapsed_seconds, double exposed_share) const;

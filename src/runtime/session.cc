@@ -140,6 +140,7 @@ const StepRecord& Session::step(double loss) {
   s.record.wire_seconds = traffic.wire_seconds;
   s.record.bytes_sent = traffic.bytes_sent;
   s.record.bytes_received = traffic.bytes_received;
+  s.record.news = s.strategy->news();
   if (on_record) on_record(s.record, traffic);
 
   s.optimizer_seconds = s.opt->seconds();

@@ -39,6 +39,8 @@ class SimWorker {
       save(saved.ranks[static_cast<std::size_t>(port_.rank())]);
     } else {
       result_.finish = metered([this] { strategy_->on_finish(step_); });
+      float done = 1;
+      port_.sum(std::span(&done, 1)).wait();
     }
     result_.weights.assign(model_.weights().begin(), model_.weights().end());
   }
@@ -55,6 +57,7 @@ class SimWorker {
       strategy_->on_step(step_);
     });
     record.loss = loss;
+    record.news = strategy_->news();
     result_.steps.push_back(record);
     if (options_.on_step_end) options_.on_step_end(port_.rank(), step_.t, model_.weights());
     ++step_.t;
@@ -88,7 +91,8 @@ class SimWorker {
             traffic.bytes_received,
             traffic.exposed_seconds,
             traffic.wire_seconds,
-            port_.clock().now() - began};
+            port_.clock().now() - began,
+            {}};
   }
 
   void set_lr() {

@@ -38,7 +38,7 @@ void require_same_config(Fabric& net, const TrainConfig& config, const Registry&
   TrainConfig shared = config;
   shared.out.clear();  // these may differ
   shared.launch = {};
-  shared.json = false;
+  shared.json = shared.verbose = false;
   const auto texts = gather_text(net, shared.to_toml(registry));
   for (std::size_t r = 1; r < texts.size(); ++r) {
     if (texts[r] != texts[0]) {
@@ -133,7 +133,10 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
         const bool hash = (t + 1) % kHashEverySteps == 0;
         ledger->write(record, t / per_epoch, hash ? std::optional(session.weights_hash()) : std::nullopt);
       }
-      if (progress) progress->step(record);
+      if (progress) {
+        if (config.verbose && !record.news.empty()) progress->say(fmt::format("step {}: {}", t, record.news));
+        progress->step(record);
+      }
     }
   } catch (const Interrupted&) {  // on all ranks, at the same step
     summary.interrupted = true;

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 namespace slipstream {
 
@@ -13,6 +14,7 @@ struct StepRecord {
   double loss = 0, lr = 0;
   double seconds = 0, compute_seconds = 0, encode_seconds = 0, exposed_seconds = 0, wire_seconds = 0;
   double bytes_sent = 0, bytes_received = 0;
+  std::string news{};  // what the strategy decided in this step; mostly empty
 };
 
 }  // namespace slipstream

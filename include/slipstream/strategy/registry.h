@@ -14,11 +14,12 @@
 
 namespace slipstream {
 
-// "How many bytes does a worker send in step t?" The conformance suite compares the answer with the meter.
+// "How many bytes does worker `rank` send in step t?" The conformance suite compares the answer with the meter.
 struct TrafficQuery {
   const FlatModel& model;
   int workers;
   std::int64_t t;
+  int rank = 0;
 };
 
 struct StrategyInfo {
@@ -35,20 +36,27 @@ struct StrategyInfo {
     std::shared_ptr<void> owner;  // keeps the option struct alive
     OptionSet options;
     std::function<std::unique_ptr<Strategy>()> make;        // throws ConfigError for illegal combinations
-    std::function<double(const TrafficQuery&)> bytes_sent;  // exact
+    std::function<double(const TrafficQuery&)> bytes_sent;  // exact, unless it follows the clock
+    // Do measured times decide what is sent and when (an adaptive plan)? Ranks agree all the same, but two runs may
+    // differ.
+    std::function<bool()> follows_clock;
   };
   std::function<Configured()> configure;
 };
 
-// Ties a strategy class (with `Options`, a constructor from it, and `static double bytes_sent(options, query)`) to an
-// info.
+// Ties a strategy class to an info. The class has `Options`, a constructor from it, `static double bytes_sent(options,
+// query)` and, where its options may make it so, `static bool follows_clock(options)`.
 template <typename S>
 StrategyInfo::Configured configure_strategy(const std::string& name) {
   auto options = std::make_shared<typename S::Options>();
   OptionSet set("strategy " + name);
   options->describe(set);
   return {options, std::move(set), [options] { return std::make_unique<S>(*options); },
-          [options](const TrafficQuery& q) { return S::bytes_sent(*options, q); }};
+          [options](const TrafficQuery& q) { return S::bytes_sent(*options, q); },
+          [options] {
+            if constexpr (requires { S::follows_clock(*options); }) return S::follows_clock(*options);
+            return false;
+          }};
 }
 
 class Registry {

@@ -18,6 +18,7 @@
 #include <slipstream/optim/optimizer.h>
 
 #include <cstdint>
+#include <string>
 
 namespace slipstream {
 
@@ -39,6 +40,10 @@ class Strategy {
 
   // Names every piece of state that outlives a step. Called between steps; a restore happens after on_start.
   virtual void visit(StateVisitor&) = 0;
+
+  // What was decided since the last call (a plan made from measurements, say), in one line; empty where nothing was.
+  // Session asks after every step: it goes to the ledger and, with --verbose, to the terminal.
+  virtual std::string news() { return {}; }
 };
 
 }  // namespace slipstream
