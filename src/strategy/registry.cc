@@ -4,6 +4,7 @@
 
 #include "strategy/lags_sgd.h"
 #include "strategy/local_sgd.h"
+#include "strategy/power_sgd.h"
 #include "strategy/sync_sgd.h"
 #include "strategy/topk_sgd.h"
 
@@ -15,6 +16,7 @@ Registry Registry::builtin() {
   registry.add(LocalSgd::info());
   registry.add(TopkSgd::info());
   registry.add(LagsSgd::info());
+  registry.add(PowerSgd::info());
   return registry;
 }
 
