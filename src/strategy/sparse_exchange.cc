@@ -9,6 +9,7 @@
 
 #include "base/vec.h"
 #include "schedule/warmup.h"
+#include "strategy/finite_gradient.h"
 
 namespace slipstream {
 namespace {
@@ -59,14 +60,8 @@ SparseExchange::SparseExchange(const SparseOptions& options, std::size_t count)
 
 void SparseExchange::start(Step& s, const Bucket& piece) {
   if (piece.count == 0) return;
-  const auto grads = s.model.grads(piece);
-  if (const std::size_t bad = vec::first_nonfinite(grads); bad < grads.size()) {
-    fail<DivergedError>(
-        "the gradient of '{}' on rank {} is not finite at step {}; try a smaller --lr, a warm-up "
-        "(--lr-warmup-steps) or --clip-norm",
-        s.model.slot_at(piece.offset + bad).name, s.net.rank(), s.t);
-  }
-  owed_.take(piece.offset, grads, 1.0F, static_cast<float>(s.opt.options().momentum),
+  require_finite(s, piece.offset, piece.count);
+  owed_.take(piece.offset, s.model.grads(piece), 1.0F, static_cast<float>(s.opt.options().momentum),
              options_.entries(piece.count, s.t), selected_);
   if (format_ != sparse_payload::ValueFormat::kFp32) {
     const auto residual = owed_.residual().subspan(piece.offset, piece.count);
