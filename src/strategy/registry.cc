@@ -3,6 +3,7 @@
 #include <slipstream/strategy/registry.h>
 
 #include "strategy/gs_sgd.h"
+#include "strategy/gtopk_sgd.h"
 #include "strategy/local_sgd.h"
 #include "strategy/sync_sgd.h"
 #include "strategy/topk_sgd.h"
@@ -14,6 +15,7 @@ Registry Registry::builtin() {
   registry.add(SyncSgd::info());
   registry.add(LocalSgd::info());
   registry.add(TopkSgd::info());
+  registry.add(GtopkSgd::info());
   registry.add(GsSgd::info());
   return registry;
 }

@@ -15,7 +15,12 @@ namespace {
 constexpr std::size_t kChunk = 2048;       // floats handled at a time: u, v and g of a chunk share the first cache
 constexpr std::size_t kLeastEntries = 16;  // a message costs more than its first few values
 
-std::size_t automatic_columns(std::size_t k) { return std::max<std::size_t>(sketch::kBlock, k); }
+// With a second round the table only has to point at the right neighbourhood; estimates that are applied as they are
+// need more of it, or their errors feed on themselves.
+std::size_t automatic_columns(std::size_t k, bool exact) {
+  const std::size_t wanted = exact ? k : 4 * k;
+  return std::max<std::size_t>(1, (wanted + sketch::kBlock - 1) / sketch::kBlock) * sketch::kBlock;
+}
 
 }  // namespace
 
@@ -30,6 +35,8 @@ void SketchOptions::describe(OptionSet& o) {
             "are applied");
   o.choice("recover", recover, {"topk", "heavymix"}, kChangesResult,
            "candidates are the largest estimates, or the heavy ones filled up at random, one per entry");
+  o.choice("momentum", momentum, {"after", "corrected"}, kChangesResult,
+           "momentum on the sums, as the optimizer does it, or on each worker before selection (sgd only)");
   o.boolean("masking", masking, kChangesResult, "forget the velocity of what was applied");
   o.real("dense_below", dense_below, {0.0, 1.0}, kChangesResult,
          "tensors smaller than this share of the model are summed whole, in every step");
@@ -41,10 +48,11 @@ void SketchOptions::check_shape() const {
 }
 
 void SketchOptions::check_optimizer(const OptimizerOptions& optimizer) const {
+  if (momentum == "after") return;
   if (optimizer.kind == "sgd" && !optimizer.nesterov && optimizer.clip_norm == 0) return;
   fail<ConfigError>(
-      "this strategy puts the momentum before the selection and applies plain steps: it needs optimizer=sgd, without "
-      "nesterov and clip_norm");
+      "momentum=corrected puts the momentum before the selection and applies plain steps: it needs optimizer=sgd, "
+      "without nesterov and clip_norm; or use momentum=after");
 }
 
 SketchPlan::SketchPlan(const SketchOptions& options, const FlatModel& model) {
@@ -61,7 +69,7 @@ SketchPlan::SketchPlan(const SketchOptions& options, const FlatModel& model) {
   chosen = several ? std::min(coordinates, static_cast<std::size_t>(options.candidates) * k) : k;
 
   shape.rows = static_cast<int>(options.rows);
-  shape.columns = options.columns > 0 ? static_cast<std::size_t>(options.columns) : automatic_columns(k);
+  shape.columns = options.columns > 0 ? static_cast<std::size_t>(options.columns) : automatic_columns(k, exact);
   if (static_cast<std::size_t>(shape.rows) * shape.columns >= coordinates) {
     // A cell for every coordinate is then smaller, and exact.
     shape = {.rows = 1, .columns = std::max<std::size_t>(1, coordinates), .identity = true};
@@ -73,7 +81,7 @@ SketchMemory::SketchMemory(const SketchOptions& options, const FlatModel& model,
       plan_(options, model),
       momentum_(momentum),
       residual_(model.count()),
-      velocity_(momentum == 0 ? 0 : model.count()),
+      velocity_(momentum == 0 || options.momentum == "after" ? 0 : model.count()),
       message_(plan_.message_count()) {}
 
 void SketchMemory::add(const Step& s, const Bucket& bucket) {
@@ -150,21 +158,39 @@ Sparse SketchMemory::largest(std::span<const std::uint32_t> chosen, std::span<co
 }
 
 void SketchMemory::apply(Step& s, const Sparse& sums) {
-  const auto w = s.model.weights();
-  const auto lr = static_cast<float>(s.opt.lr());
   const float mean = 1.0F / static_cast<float>(s.net.size());
-  const auto decay = static_cast<float>(s.opt.lr() * s.opt.options().weight_decay);
-  if (decay > 0) vec::add_scaled(w, w, -decay);
-  for (const SketchPlan::Piece& piece : plan_.small) {
-    vec::add_scaled(w.subspan(piece.flat, piece.count), small_tensors().subspan(piece.first, piece.count), -lr * mean);
+  if (options_.momentum == "after") {
+    step_after(s, sums);
+  } else {
+    step_corrected(s, sums);
   }
   at_flat(sums.indices, [&](std::size_t j, std::size_t flat) {
-    const float x = mean * sums.values[j];
-    w[flat] -= lr * x;
-    residual_[flat] = plan_.exact ? 0.0F : residual_[flat] - x;
+    residual_[flat] = plan_.exact ? 0.0F : residual_[flat] - mean * sums.values[j];
     if (options_.masking && !velocity_.empty()) velocity_[flat] = 0.0F;
   });
   sketch_.reset();
+}
+
+// The optimizer takes the sums as it takes any gradient.
+void SketchMemory::step_after(Step& s, const Sparse& sums) {
+  const auto grads = s.model.grads();
+  vec::zero(grads);
+  for (const SketchPlan::Piece& piece : plan_.small) {
+    vec::copy(grads.subspan(piece.flat, piece.count), small_tensors().subspan(piece.first, piece.count));
+  }
+  at_flat(sums.indices, [&](std::size_t j, std::size_t flat) { grads[flat] = sums.values[j]; });
+  s.opt.step(s.model.weights(), grads, 1.0F / static_cast<float>(s.net.size()));
+}
+
+void SketchMemory::step_corrected(Step& s, const Sparse& sums) {
+  const auto w = s.model.weights();
+  const auto rate = static_cast<float>(s.opt.lr()) / static_cast<float>(s.net.size());
+  const auto decay = static_cast<float>(s.opt.lr() * s.opt.options().weight_decay);
+  if (decay > 0) vec::add_scaled(w, w, -decay);
+  for (const SketchPlan::Piece& piece : plan_.small) {
+    vec::add_scaled(w.subspan(piece.flat, piece.count), small_tensors().subspan(piece.first, piece.count), -rate);
+  }
+  at_flat(sums.indices, [&](std::size_t j, std::size_t flat) { w[flat] -= rate * sums.values[j]; });
 }
 
 void SketchMemory::visit(StateVisitor& v) {

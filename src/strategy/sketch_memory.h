@@ -35,6 +35,7 @@ struct SketchOptions {
   std::int64_t columns = 0;
   std::int64_t candidates = 4;
   std::string recover = "topk";
+  std::string momentum = "after";
   bool masking = true;
   double dense_below = 0.001;
 
@@ -86,12 +87,14 @@ class SketchMemory {
   // The k largest of the chosen coordinates by their summed values, or, without a second round, all with estimates.
   Sparse largest(std::span<const std::uint32_t> chosen, std::span<const float> sums);
 
-  // Decays the weights, moves them by the means of `sums` and of the summed small tensors, forgets what was applied.
+  // Moves the weights by the means of `sums` and of the summed small tensors; forgets what was applied.
   void apply(Step& s, const Sparse& sums);
 
   void visit(StateVisitor& v);
 
  private:
+  void step_corrected(Step& s, const Sparse& sums);
+  void step_after(Step& s, const Sparse& sums);
   template <typename Visit>
   void at_flat(std::span<const std::uint32_t> coordinates, const Visit& visit) const;
 
