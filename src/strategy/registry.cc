@@ -5,6 +5,7 @@
 #include "strategy/gs_sgd.h"
 #include "strategy/gtopk_sgd.h"
 #include "strategy/local_sgd.h"
+#include "strategy/sketched_sgd.h"
 #include "strategy/sync_sgd.h"
 #include "strategy/topk_sgd.h"
 
@@ -17,6 +18,7 @@ Registry Registry::builtin() {
   registry.add(TopkSgd::info());
   registry.add(GtopkSgd::info());
   registry.add(GsSgd::info());
+  registry.add(SketchedSgd::info());
   return registry;
 }
 

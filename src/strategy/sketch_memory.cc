@@ -35,8 +35,9 @@ void SketchOptions::describe(OptionSet& o) {
             "are applied");
   o.choice("recover", recover, {"topk", "heavymix"}, kChangesResult,
            "candidates are the largest estimates, or the heavy ones filled up at random, one per entry");
-  o.choice("momentum", momentum, {"after", "corrected"}, kChangesResult,
+  o.choice("momentum", momentum, {"folded", "corrected"}, kChangesResult,
            "momentum on the sums, as the optimizer does it, or on each worker before selection (sgd only)");
+  o.real("local", local, {0, 1000}, kChangesResult, "p1");
   o.boolean("masking", masking, kChangesResult, "forget the velocity of what was applied");
   o.real("dense_below", dense_below, {0.0, 1.0}, kChangesResult,
          "tensors smaller than this share of the model are summed whole, in every step");
@@ -48,11 +49,10 @@ void SketchOptions::check_shape() const {
 }
 
 void SketchOptions::check_optimizer(const OptimizerOptions& optimizer) const {
-  if (momentum == "after") return;
   if (optimizer.kind == "sgd" && !optimizer.nesterov && optimizer.clip_norm == 0) return;
   fail<ConfigError>(
       "momentum=corrected puts the momentum before the selection and applies plain steps: it needs optimizer=sgd, "
-      "without nesterov and clip_norm; or use momentum=after");
+      "without nesterov and clip_norm");
 }
 
 SketchPlan::SketchPlan(const SketchOptions& options, const FlatModel& model) {
@@ -81,7 +81,8 @@ SketchMemory::SketchMemory(const SketchOptions& options, const FlatModel& model,
       plan_(options, model),
       momentum_(momentum),
       residual_(model.count()),
-      velocity_(momentum == 0 || options.momentum == "after" ? 0 : model.count()),
+      velocity_(momentum == 0 || options.momentum != "corrected" ? 0 : model.count()),
+      small_velocity_(plan_.small_count),
       message_(plan_.message_count()) {}
 
 void SketchMemory::add(const Step& s, const Bucket& bucket) {
@@ -104,7 +105,10 @@ void SketchMemory::add(const Step& s, const Bucket& bucket) {
   for (const SketchPlan::Piece& piece : plan_.small) {
     if (!inside(piece)) continue;
     require_finite(s, piece.flat, piece.count);
-    vec::copy(small_tensors().subspan(piece.first, piece.count), velocity_at(piece.flat, piece.count));
+    const auto u = std::span(small_velocity_).subspan(piece.first, piece.count);
+    vec::scale(u, momentum_);
+    vec::add(u, gradient.subspan(piece.flat, piece.count));
+    vec::copy(small_tensors().subspan(piece.first, piece.count), u);
   }
   for (const SketchPlan::Piece& piece : plan_.sketched) {
     if (!inside(piece)) continue;
@@ -113,12 +117,24 @@ void SketchMemory::add(const Step& s, const Bucket& bucket) {
       require_finite(s, piece.flat + at, count);
       const auto v = std::span(residual_).subspan(piece.flat + at, count);
       vec::add(v, velocity_at(piece.flat + at, count));
-      sketch_->add(piece.first + at, v);
+      if (options_.local == 0) sketch_->add(piece.first + at, v);
     }
   }
 }
 
 std::span<float> SketchMemory::message() {
+  if (plan_.cells() > 0 && options_.local > 0) {
+    select_.pick(residual_,
+                 std::min(plan_.coordinates, static_cast<std::size_t>(options_.local * static_cast<double>(plan_.k))),
+                 top_);
+    auto piece = plan_.sketched.begin();
+    for (std::size_t j = 0; j < top_.indices.size(); ++j) {
+      while (piece != plan_.sketched.end() && top_.indices[j] >= piece->flat + piece->count) ++piece;
+      if (piece == plan_.sketched.end()) break;
+      if (top_.indices[j] < piece->flat) continue;
+      sketch_->add(piece->first + top_.indices[j] - piece->flat, std::span(&top_.values[j], 1));
+    }
+  }
   if (plan_.cells() > 0) vec::copy(std::span(message_).first(plan_.cells()), sketch_->table());
   return message_;
 }
@@ -158,44 +174,28 @@ Sparse SketchMemory::largest(std::span<const std::uint32_t> chosen, std::span<co
 }
 
 void SketchMemory::apply(Step& s, const Sparse& sums) {
+  const auto w = s.model.weights();
   const float mean = 1.0F / static_cast<float>(s.net.size());
-  if (options_.momentum == "after") {
-    step_after(s, sums);
-  } else {
-    step_corrected(s, sums);
+  const auto lr = static_cast<float>(s.opt.lr());
+  const auto decay = static_cast<float>(s.opt.lr() * s.opt.options().weight_decay);
+  if (decay > 0) vec::add_scaled(w, w, -decay);
+  for (const SketchPlan::Piece& piece : plan_.small) {
+    vec::add_scaled(w.subspan(piece.flat, piece.count), small_tensors().subspan(piece.first, piece.count), -lr * mean);
   }
+  const float rate = options_.momentum == "folded" ? lr / (1.0F - momentum_) : lr;
   at_flat(sums.indices, [&](std::size_t j, std::size_t flat) {
-    residual_[flat] = plan_.exact ? 0.0F : residual_[flat] - mean * sums.values[j];
+    const float x = mean * sums.values[j];
+    w[flat] -= rate * x;
+    residual_[flat] = plan_.exact ? 0.0F : residual_[flat] - x;
     if (options_.masking && !velocity_.empty()) velocity_[flat] = 0.0F;
   });
   sketch_.reset();
 }
 
-// The optimizer takes the sums as it takes any gradient.
-void SketchMemory::step_after(Step& s, const Sparse& sums) {
-  const auto grads = s.model.grads();
-  vec::zero(grads);
-  for (const SketchPlan::Piece& piece : plan_.small) {
-    vec::copy(grads.subspan(piece.flat, piece.count), small_tensors().subspan(piece.first, piece.count));
-  }
-  at_flat(sums.indices, [&](std::size_t j, std::size_t flat) { grads[flat] = sums.values[j]; });
-  s.opt.step(s.model.weights(), grads, 1.0F / static_cast<float>(s.net.size()));
-}
-
-void SketchMemory::step_corrected(Step& s, const Sparse& sums) {
-  const auto w = s.model.weights();
-  const auto rate = static_cast<float>(s.opt.lr()) / static_cast<float>(s.net.size());
-  const auto decay = static_cast<float>(s.opt.lr() * s.opt.options().weight_decay);
-  if (decay > 0) vec::add_scaled(w, w, -decay);
-  for (const SketchPlan::Piece& piece : plan_.small) {
-    vec::add_scaled(w.subspan(piece.flat, piece.count), small_tensors().subspan(piece.first, piece.count), -rate);
-  }
-  at_flat(sums.indices, [&](std::size_t j, std::size_t flat) { w[flat] -= rate * sums.values[j]; });
-}
-
 void SketchMemory::visit(StateVisitor& v) {
   v.floats("residual", residual_);
   if (!velocity_.empty()) v.floats("velocity", velocity_);
+  v.floats("small_velocity", small_velocity_);
 }
 
 }  // namespace slipstream

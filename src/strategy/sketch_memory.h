@@ -35,7 +35,8 @@ struct SketchOptions {
   std::int64_t columns = 0;
   std::int64_t candidates = 4;
   std::string recover = "topk";
-  std::string momentum = "after";
+  std::string momentum = "folded";
+  double local = 4;
   bool masking = true;
   double dense_below = 0.001;
 
@@ -93,16 +94,16 @@ class SketchMemory {
   void visit(StateVisitor& v);
 
  private:
-  void step_corrected(Step& s, const Sparse& sums);
-  void step_after(Step& s, const Sparse& sums);
   template <typename Visit>
   void at_flat(std::span<const std::uint32_t> coordinates, const Visit& visit) const;
 
   SketchOptions options_;
   SketchPlan plan_;
   float momentum_;
-  std::vector<float> residual_;        // v; 0 where small tensors are
-  std::vector<float> velocity_;        // u; empty without momentum
+  std::vector<float> residual_;  // v; 0 where small tensors are
+  std::vector<float> velocity_;  // u; empty unless corrected
+  std::vector<float> small_velocity_;
+  Sparse top_;
   std::optional<CountSketch> sketch_;  // of this step
   std::vector<float> message_;
   TopK select_;
