@@ -28,17 +28,21 @@ void SketchOptions::describe(OptionSet& o) {
   o.real("density", density, {1e-6, 1.0}, kChangesResult, "share of the entries that is applied in a step (k / d)");
   o.integer("rows", rows, {3, sketch::kMaxRows}, kChangesResult,
             "rows of the table, an odd number: more of them make large errors rarer");
-  o.integer("columns", columns, {0, std::int64_t{1} << 32}, kChangesResult,
-            "columns of the table, a multiple of 16: the error falls with their square root; 0 stands for k");
+  o.integer(
+      "columns", columns, {0, std::int64_t{1} << 32}, kChangesResult,
+      "columns of the table, a multiple of 16: errors fall with their square root; 0 stands for k, or 4 k without "
+      "candidates");
+  o.real(
+      "local", local, {0, 1'000'000}, kChangesResult,
+      "a worker puts its so many times k largest entries into the table (p1): the rest would be noise to them; 0: all");
   o.integer("candidates", candidates, {0, 1000}, kChangesResult,
-            "candidates per entry, whose exact values are fetched in a second round; 0: no such round, the estimates "
-            "are applied");
+            "candidates per entry (p2), whose exact values are fetched in a second round; 0: no such round, the "
+            "estimates are applied");
   o.choice("recover", recover, {"topk", "heavymix"}, kChangesResult,
            "candidates are the largest estimates, or the heavy ones filled up at random, one per entry");
-  o.choice("momentum", momentum, {"folded", "corrected"}, kChangesResult,
-           "momentum on the sums, as the optimizer does it, or on each worker before selection (sgd only)");
-  o.real("local", local, {0, 1000}, kChangesResult, "p1");
-  o.boolean("masking", masking, kChangesResult, "forget the velocity of what was applied");
+  o.choice("momentum", momentum, {"folded", "corrected", "unmasked"}, kChangesResult,
+           "momentum as a longer step, lr / (1 - m); or as each worker's velocity before selection, which forgets what "
+           "was applied; or does not");
   o.real("dense_below", dense_below, {0.0, 1.0}, kChangesResult,
          "tensors smaller than this share of the model are summed whole, in every step");
 }
@@ -51,8 +55,8 @@ void SketchOptions::check_shape() const {
 void SketchOptions::check_optimizer(const OptimizerOptions& optimizer) const {
   if (optimizer.kind == "sgd" && !optimizer.nesterov && optimizer.clip_norm == 0) return;
   fail<ConfigError>(
-      "momentum=corrected puts the momentum before the selection and applies plain steps: it needs optimizer=sgd, "
-      "without nesterov and clip_norm");
+      "strategies with a sketch have a momentum of their own and apply plain steps: they need optimizer=sgd, without "
+      "nesterov and clip_norm");
 }
 
 SketchPlan::SketchPlan(const SketchOptions& options, const FlatModel& model) {
@@ -65,6 +69,9 @@ SketchPlan::SketchPlan(const SketchOptions& options, const FlatModel& model) {
   const auto wanted = static_cast<std::size_t>(options.density * static_cast<double>(coordinates));
   k = std::min(coordinates, std::max(kLeastEntries, wanted));
   exact = options.candidates > 0;
+  local = options.local == 0 ? coordinates
+                             : std::clamp(static_cast<std::size_t>(options.local * static_cast<double>(k)),
+                                          std::min<std::size_t>(1, coordinates), coordinates);
   const bool several = exact && options.recover == "topk";
   chosen = several ? std::min(coordinates, static_cast<std::size_t>(options.candidates) * k) : k;
 
@@ -81,62 +88,70 @@ SketchMemory::SketchMemory(const SketchOptions& options, const FlatModel& model,
       plan_(options, model),
       momentum_(momentum),
       residual_(model.count()),
-      velocity_(momentum == 0 || options.momentum != "corrected" ? 0 : model.count()),
+      velocity_(options.momentum == "folded" ? 0 : model.count()),
       small_velocity_(plan_.small_count),
       message_(plan_.message_count()) {}
 
 void SketchMemory::add(const Step& s, const Bucket& bucket) {
+  if (!sketch_) {
+    SketchShape shape = plan_.shape;
+    shape.seed = static_cast<std::uint64_t>(s.t);  // coordinates that hide each other today do not tomorrow
+    sketch_.emplace(shape);
+  }
   const auto inside = [&](const SketchPlan::Piece& piece) {
     return piece.flat >= bucket.offset && piece.flat < bucket.offset + bucket.count;
   };
-  // Other hashes in every step: coordinates that hide each other today do not tomorrow.
-  if (!sketch_)
-    sketch_.emplace(
-        SketchShape{plan_.shape.rows, plan_.shape.columns, static_cast<std::uint64_t>(s.t), plan_.shape.identity});
-  const auto gradient = s.model.grads();
-  const auto velocity_at = [&](std::size_t flat, std::size_t count) -> std::span<const float> {
-    const auto g = gradient.subspan(flat, count);
-    if (velocity_.empty()) return g;
-    const auto u = std::span(velocity_).subspan(flat, count);
-    vec::scale(u, momentum_);
-    vec::add(u, g);
-    return u;
-  };
   for (const SketchPlan::Piece& piece : plan_.small) {
-    if (!inside(piece)) continue;
-    require_finite(s, piece.flat, piece.count);
-    const auto u = std::span(small_velocity_).subspan(piece.first, piece.count);
-    vec::scale(u, momentum_);
-    vec::add(u, gradient.subspan(piece.flat, piece.count));
-    vec::copy(small_tensors().subspan(piece.first, piece.count), u);
+    if (inside(piece)) add_small(s, piece);
   }
   for (const SketchPlan::Piece& piece : plan_.sketched) {
-    if (!inside(piece)) continue;
-    for (std::size_t at = 0; at < piece.count; at += kChunk) {
-      const std::size_t count = std::min(kChunk, piece.count - at);
-      require_finite(s, piece.flat + at, count);
-      const auto v = std::span(residual_).subspan(piece.flat + at, count);
-      vec::add(v, velocity_at(piece.flat + at, count));
-      if (options_.local == 0) sketch_->add(piece.first + at, v);
+    if (inside(piece)) add_sketched(s, piece);
+  }
+}
+
+void SketchMemory::add_small(const Step& s, const SketchPlan::Piece& piece) {
+  require_finite(s, piece.flat, piece.count);
+  const auto u = std::span(small_velocity_).subspan(piece.first, piece.count);
+  vec::scale(u, momentum_);
+  vec::add(u, s.model.grads().subspan(piece.flat, piece.count));
+  vec::copy(small_tensors().subspan(piece.first, piece.count), u);
+}
+
+void SketchMemory::add_sketched(const Step& s, const SketchPlan::Piece& piece) {
+  for (std::size_t at = 0; at < piece.count; at += kChunk) {
+    const std::size_t flat = piece.flat + at, count = std::min(kChunk, piece.count - at);
+    require_finite(s, flat, count);
+    const auto g = s.model.grads().subspan(flat, count);
+    const auto v = std::span(residual_).subspan(flat, count);
+    if (velocity_.empty()) {
+      vec::add(v, g);
+    } else {
+      const auto u = std::span(velocity_).subspan(flat, count);
+      vec::scale(u, momentum_);
+      vec::add(u, g);
+      vec::add(v, u);
     }
+    if (plan_.local == plan_.coordinates) sketch_->add(piece.first + at, v);
   }
 }
 
 std::span<float> SketchMemory::message() {
-  if (plan_.cells() > 0 && options_.local > 0) {
-    select_.pick(residual_,
-                 std::min(plan_.coordinates, static_cast<std::size_t>(options_.local * static_cast<double>(plan_.k))),
-                 top_);
-    auto piece = plan_.sketched.begin();
-    for (std::size_t j = 0; j < top_.indices.size(); ++j) {
-      while (piece != plan_.sketched.end() && top_.indices[j] >= piece->flat + piece->count) ++piece;
-      if (piece == plan_.sketched.end()) break;
-      if (top_.indices[j] < piece->flat) continue;
-      sketch_->add(piece->first + top_.indices[j] - piece->flat, std::span(&top_.values[j], 1));
-    }
-  }
-  if (plan_.cells() > 0) vec::copy(std::span(message_).first(plan_.cells()), sketch_->table());
+  if (plan_.cells() == 0) return message_;
+  if (plan_.local < plan_.coordinates) sketch_largest();
+  vec::copy(std::span(message_).first(plan_.cells()), sketch_->table());
   return message_;
+}
+
+// Where small tensors are, v is 0: they are picked only if there is nothing else, and are worth nothing.
+void SketchMemory::sketch_largest() {
+  select_.pick(residual_, plan_.local, largest_);
+  auto piece = plan_.sketched.begin();
+  for (std::size_t j = 0; j < largest_.indices.size(); ++j) {
+    const std::size_t flat = largest_.indices[j];
+    while (piece != plan_.sketched.end() && flat >= piece->flat + piece->count) ++piece;
+    if (piece == plan_.sketched.end()) return;
+    if (flat >= piece->flat) sketch_->add(piece->first + (flat - piece->flat), std::span(&largest_.values[j], 1));
+  }
 }
 
 std::vector<std::uint32_t> SketchMemory::choose(std::int64_t t) {
@@ -177,25 +192,26 @@ void SketchMemory::apply(Step& s, const Sparse& sums) {
   const auto w = s.model.weights();
   const float mean = 1.0F / static_cast<float>(s.net.size());
   const auto lr = static_cast<float>(s.opt.lr());
-  const auto decay = static_cast<float>(s.opt.lr() * s.opt.options().weight_decay);
+  const auto long_run = static_cast<float>(s.opt.lr() / (1.0 - s.opt.options().momentum));  // of steps with momentum
+  const auto decay = static_cast<float>(long_run * s.opt.options().weight_decay);
   if (decay > 0) vec::add_scaled(w, w, -decay);
   for (const SketchPlan::Piece& piece : plan_.small) {
     vec::add_scaled(w.subspan(piece.flat, piece.count), small_tensors().subspan(piece.first, piece.count), -lr * mean);
   }
-  const float rate = options_.momentum == "folded" ? lr / (1.0F - momentum_) : lr;
+  const float rate = options_.momentum == "folded" ? long_run : lr;
   at_flat(sums.indices, [&](std::size_t j, std::size_t flat) {
     const float x = mean * sums.values[j];
     w[flat] -= rate * x;
     residual_[flat] = plan_.exact ? 0.0F : residual_[flat] - x;
-    if (options_.masking && !velocity_.empty()) velocity_[flat] = 0.0F;
+    if (options_.momentum == "corrected") velocity_[flat] = 0.0F;
   });
   sketch_.reset();
 }
 
 void SketchMemory::visit(StateVisitor& v) {
   v.floats("residual", residual_);
-  if (!velocity_.empty()) v.floats("velocity", velocity_);
   v.floats("small_velocity", small_velocity_);
+  if (!velocity_.empty()) v.floats("velocity", velocity_);
 }
 
 }  // namespace slipstream

@@ -30,14 +30,13 @@
 namespace slipstream {
 
 struct SketchOptions {
-  double density = 0.002;  // changes the result
-  std::int64_t rows = 5;
+  double density = 0.001;  // changes the result
+  std::int64_t rows = 3;
   std::int64_t columns = 0;
+  double local = 1;
   std::int64_t candidates = 4;
   std::string recover = "topk";
   std::string momentum = "folded";
-  double local = 4;
-  bool masking = true;
   double dense_below = 0.001;
 
   void describe(OptionSet& o);
@@ -56,6 +55,7 @@ struct SketchPlan {
   std::vector<Piece> sketched, small;
   std::size_t coordinates = 0;  // d
   std::size_t small_count = 0;
+  std::size_t local = 0;   // coordinates a worker puts into its table; all where it does so layer by layer
   std::size_t k = 0;       // coordinates that are applied in a step
   std::size_t chosen = 0;  // coordinates that the summed table points out: k, or p2 k whose exact values decide
   bool exact = true;       // is there a second round?
@@ -72,10 +72,11 @@ class SketchMemory {
 
   const SketchPlan& plan() const { return plan_; }
 
-  // u = m u + g, v = v + u, and v into the table, for the tensors of this bucket.
+  // v = v + g (or u = m u + g, v = v + u) for the tensors of this bucket; into the table, too, where all of v goes
+  // there.
   void add(const Step& s, const Bucket& bucket);
 
-  // The table, then the small tensors: to be summed over the workers, in place. Valid once all buckets were added.
+  // The table, then the small tensors: to be summed over the workers, in place. After the last bucket, once a step.
   std::span<float> message();
   std::span<float> small_tensors() { return std::span(message_).subspan(plan_.cells()); }
 
@@ -94,18 +95,21 @@ class SketchMemory {
   void visit(StateVisitor& v);
 
  private:
+  void add_small(const Step& s, const SketchPlan::Piece& piece);
+  void add_sketched(const Step& s, const SketchPlan::Piece& piece);
+  void sketch_largest();
   template <typename Visit>
   void at_flat(std::span<const std::uint32_t> coordinates, const Visit& visit) const;
 
   SketchOptions options_;
   SketchPlan plan_;
   float momentum_;
-  std::vector<float> residual_;  // v; 0 where small tensors are
-  std::vector<float> velocity_;  // u; empty unless corrected
-  std::vector<float> small_velocity_;
-  Sparse top_;
+  std::vector<float> residual_;        // v; 0 where small tensors are
+  std::vector<float> velocity_;        // u; empty where the momentum is folded
+  std::vector<float> small_velocity_;  // of the small tensors
   std::optional<CountSketch> sketch_;  // of this step
   std::vector<float> message_;
+  Sparse largest_;  // scratch
   TopK select_;
 };
 
