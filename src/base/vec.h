@@ -23,8 +23,9 @@ void add_scaled(std::span<float> y, std::span<const float> x, float a);         
 void lerp(std::span<float> y, std::span<const float> x, float a);                         // y = a y + (1-a) x
 void subtract(std::span<float> out, std::span<const float> a, std::span<const float> b);  // out = a - b
 
-// Sum of x_i^2 in double. Element i goes to partial sum i mod 16, and the sixteen are added pairwise: the same bits for
-// every vector width. The squares themselves are exact.
+// Sum of a_i b_i in double. Element i goes to partial sum i mod 16, and the sixteen are added pairwise: the same bits for
+// every vector width. The products themselves are exact.
+double dot(std::span<const float> a, std::span<const float> b);
 double sum_of_squares(std::span<const float> x);
 
 // The index of the first infinity or NaN, x.size() where all are finite.

@@ -4,7 +4,8 @@
 // runs, on a toy task and in virtual time. Tests, fault tests and the planner stand on it.
 //
 // A step: gradients are computed, time passes bucket by bucket from the model's end to its start, each bucket is
-// reported ready, then on_step. No rank leaves before all have finished. The weights of rank 0 are made everybody's before on_start, past the meter.
+// reported ready, then on_step. No rank leaves before all have finished. The weights of rank 0 are made everybody's
+// before on_start, past the meter.
 //
 // Save and resume: with `stop_after` the job ends between two steps without on_finish and `saved` holds all state;
 // given as `resume` to the same options it goes on from there.

@@ -8,13 +8,13 @@
 //   during backward, layer by layer:
 //     (1)  v <- v + g                                        what this worker owes; or u <- m u + g, v <- v + u
 //   after backward:
-//     (2)  T <- sketch(v)                                    of its largest entries only
+//     (2)  T <- sketch(the p1 k largest entries of v)
 //     (3)  server: T <- sum over workers of T
 //     (4)  server: C <- the p2 k coordinates of largest estimates, told to all
 //     (5)  server: x <- sum over workers of v[C] / P         exact values
 //     (6)  server: K <- the k largest of x, told to all with their values
-//     (7)  w[K] <- w[K] - lr x[K]
-//     (8)  v[K] <- 0;  u[K] <- 0                             momentum factor masking
+//     (7)  w[K] <- w[K] - lr / (1 - m) x[K]                  corrected: lr x[K]
+//     (8)  v[K] <- 0                                         corrected: u[K] <- 0, too (momentum factor masking)
 //
 // Communicated per step: a worker sends 4 × (rows × columns + small + p2 k) bytes; the server receives that P-1 times
 // and sends 4 × (p2 k + 2 k + small) bytes P-1 times; small: elements of tensors that are summed whole.

@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -153,6 +154,16 @@ TEST(Vec, SumsSquaresInOneOrderOnEveryProcessor) {
       for (std::size_t k = 0; k < half; ++k) sums[k] += sums[k + half];
     }
     on_every_target([&] { EXPECT_EQ(vec::sum_of_squares(x), sums[0]) << count << " elements"; });
+  }
+}
+
+TEST(Vec, DotMultipliesElementByElement) {
+  for (const std::size_t count : {0, 1, 15, 16, 33, 1000}) {
+    const std::vector<float> a = random_values(count, 7, false), b = random_values(count, 8, false);
+    const std::vector<double> wide(a.begin(), a.end());
+    const double expected = std::inner_product(wide.begin(), wide.end(), b.begin(), 0.0);
+    const double size = std::sqrt(vec::sum_of_squares(a) * vec::sum_of_squares(b));
+    on_every_target([&] { EXPECT_NEAR(vec::dot(a, b), expected, 1e-12 * size) << count << " elements"; });
   }
 }
 
