@@ -2,9 +2,12 @@
 #include <slipstream/base/error.h>
 #include <slipstream/strategy/registry.h>
 
+#include "strategy/gs_sgd.h"
+#include "strategy/gtopk_sgd.h"
 #include "strategy/lags_sgd.h"
 #include "strategy/local_sgd.h"
 #include "strategy/power_sgd.h"
+#include "strategy/sketched_sgd.h"
 #include "strategy/sync_sgd.h"
 #include "strategy/topk_sgd.h"
 
@@ -16,6 +19,9 @@ Registry Registry::builtin() {
   registry.add(LocalSgd::info());
   registry.add(TopkSgd::info());
   registry.add(LagsSgd::info());
+  registry.add(GtopkSgd::info());
+  registry.add(GsSgd::info());
+  registry.add(SketchedSgd::info());
   registry.add(PowerSgd::info());
   return registry;
 }

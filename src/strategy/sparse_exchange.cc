@@ -9,6 +9,7 @@
 
 #include "base/vec.h"
 #include "schedule/warmup.h"
+#include "strategy/finite_gradient.h"
 
 namespace slipstream {
 namespace {
@@ -62,7 +63,7 @@ SparseExchange::SparseExchange(const SparseOptions& options, FlatModel& model)
 void SparseExchange::start(Step& s, const Bucket& bucket, std::size_t entries) {
   if (bucket.count == 0) return;
   const auto grads = s.model.grads(bucket);
-  refuse_nonfinite(s, grads, bucket.offset);
+  require_finite(s, bucket.offset, bucket.count);
   owed_.take(bucket.offset, grads, unit(s), static_cast<float>(s.opt.options().momentum), entries, selected_);
   std::fill(settled_.begin() + static_cast<std::ptrdiff_t>(bucket.first_slot),
             settled_.begin() + static_cast<std::ptrdiff_t>(bucket.end_slot), false);
@@ -81,7 +82,7 @@ void SparseExchange::start_dense(Step& s, const Bucket& bucket) {
   const auto first = settled_.begin() + static_cast<std::ptrdiff_t>(bucket.first_slot);
   const auto end = settled_.begin() + static_cast<std::ptrdiff_t>(bucket.end_slot);
   const bool settled = std::all_of(first, end, [](bool one) { return one; });
-  if (!settled) refuse_nonfinite(s, grads, bucket.offset);  // else no memory can be spoilt; the loss will tell
+  if (!settled) require_finite(s, bucket.offset, bucket.count);  // else no memory can be spoilt; the loss will tell
   owed_.take_all(bucket.offset, grads, unit(s), static_cast<float>(s.opt.options().momentum), settled);
   std::fill(first, end, true);
   next_piece(bucket, true).sum = s.net.sum(grads);
@@ -111,15 +112,6 @@ void SparseExchange::finish(Step& s) {
 void SparseExchange::visit(StateVisitor& v) {
   owed_.visit(v);
   std::fill(settled_.begin(), settled_.end(), false);  // the visitor may have restored anything
-}
-
-void SparseExchange::refuse_nonfinite(Step& s, std::span<const float> grads, std::size_t offset) const {
-  const std::size_t bad = vec::first_nonfinite(grads);
-  if (bad == grads.size()) return;
-  fail<DivergedError>(
-      "the gradient of '{}' on rank {} is not finite at step {}; try a smaller --lr, a warm-up (--lr-warmup-steps) or "
-      "--clip-norm",
-      s.model.slot_at(offset + bad).name, s.net.rank(), s.t);
 }
 
 SparseExchange::Piece& SparseExchange::next_piece(const Bucket& bucket, bool dense) {

@@ -58,7 +58,6 @@ class SparseExchange {
     InFlight sum;         // of a dense one
   };
 
-  void refuse_nonfinite(Step& s, std::span<const float> grads, std::size_t offset) const;
   Piece& next_piece(const Bucket& bucket, bool dense);
   float unit(const Step& s) const;  // what a gradient is multiplied with before it is owed
 
