@@ -2,6 +2,7 @@
 #include <slipstream/base/error.h>
 #include <slipstream/strategy/registry.h>
 
+#include "strategy/dasgd.h"
 #include "strategy/local_sgd.h"
 #include "strategy/sync_sgd.h"
 #include "strategy/topk_sgd.h"
@@ -13,6 +14,8 @@ Registry Registry::builtin() {
   registry.add(SyncSgd::info());
   registry.add(LocalSgd::info());
   registry.add(TopkSgd::info());
+  registry.add(DaSgd::info());
+  registry.add(Cocod::info());
   return registry;
 }
 
