@@ -3,6 +3,7 @@
 #include <slipstream/strategy/registry.h>
 
 #include "strategy/dasgd.h"
+#include "strategy/diloco.h"
 #include "strategy/local_sgd.h"
 #include "strategy/sync_sgd.h"
 #include "strategy/topk_sgd.h"
@@ -16,6 +17,9 @@ Registry Registry::builtin() {
   registry.add(TopkSgd::info());
   registry.add(DaSgd::info());
   registry.add(Cocod::info());
+  registry.add(OverlapLocal::info());
+  registry.add(Diloco::info());
+  registry.add(StreamingDiloco::info());
   return registry;
 }
 

@@ -368,6 +368,79 @@ TEST(DaSgdCodecs, WhatIsNotSentIsOwed) {
   }
 }
 
+// A job whose averages take `steps` steps on the wire. A thousand floats: what else is sent hardly counts.
+SimJobOptions job_with_averages_of(double steps, const Set& set) {
+  SimJobOptions job;
+  job.world.ranks = 2;
+  job.compute_seconds = 0.01;
+  job.world.link = {0.0, 4000 / (steps * job.compute_seconds)};
+  job.task = std::make_shared<QuadraticTask>(QuadraticOptions{.layers = {1000}});
+  job.make_strategy = Registry::builtin().configure("dasgd", set).make;
+  job.steps = 120;
+  return job;
+}
+
+std::vector<std::pair<std::int64_t, std::string>> news_of(const SimRankResult& rank) {
+  std::vector<std::pair<std::int64_t, std::string>> told;
+  for (const SimStepRecord& step : rank.steps) {
+    if (!step.news.empty()) told.emplace_back(step.t, step.news);
+  }
+  return told;
+}
+
+TEST(DaSgdAuto, TheDelayIsAsLongAsAnAverageTakesAndThenNobodyWaits) {
+  for (const auto& [steps, delay] : std::vector<std::pair<double, int>>{{0.3, 1}, {1.5, 2}, {2.3, 3}, {7.2, 8}}) {
+    const SimJobResult result = run_sim_job(job_with_averages_of(steps, {"period=8"}));
+    for (const SimRankResult& rank : result.ranks) {
+      const auto told = news_of(rank);
+      ASSERT_EQ(told.size(), 1U) << steps;
+      EXPECT_EQ(told[0].second.find(fmt::format("delay {} of period 8", delay)), 0U) << told[0].second;
+      for (const SimStepRecord& step : rank.steps) {
+        EXPECT_LT(step.exposed_seconds, 1e-4) << steps << ", step " << step.t;
+      }
+    }
+  }
+}
+
+TEST(DaSgdAuto, FollowsALinkThatChanges) {
+  auto job = job_with_averages_of(2.3, {"period=8"});
+  job.steps = 200;
+  job.world.faults = {Fault::slow_rank(1, 2.3, FaultPoint::at_step(60), FaultPoint::at_step(120))};
+  const SimJobResult result = run_sim_job(job);
+  const auto told = news_of(result.ranks[0]);
+  EXPECT_EQ(told, news_of(result.ranks[1]));
+  ASSERT_EQ(told.size(), 3U);
+  EXPECT_EQ(told[0].second.find("delay 3 "), 0U);
+  EXPECT_EQ(told[1].second.find("delay 6 "), 0U) << told[1].second;
+  EXPECT_EQ(told[2].second.find("delay 3 "), 0U);
+  EXPECT_LT(told[1].first, 60 + 4 * 8) << "a slower link counts at once";
+  EXPECT_TRUE(result.agreement());
+}
+
+TEST(DaSgdAuto, SaysWhichPeriodWouldHideAnAverageThatTakesLonger) {
+  const SimJobResult result = run_sim_job(job_with_averages_of(5.3, {"period=4"}));
+  const auto told = news_of(result.ranks[0]);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_NE(told[0].second.find("delay 4 of period 4"), std::string::npos) << told[0].second;
+  EXPECT_NE(told[0].second.find("period=6 would hide it"), std::string::npos) << told[0].second;
+  double waited = 0;  // an average that is late makes the step wait, and that is counted
+  for (const SimStepRecord& step : result.ranks[0].steps) waited += step.exposed_seconds;
+  EXPECT_NEAR(waited, 29 * (5.3 - 4) * 0.01, 0.02);
+}
+
+TEST(DaSgdAuto, SavedAndResumedItGoesOnAndRanksAgree) {
+  for (std::int64_t cut = 0; cut <= 40; ++cut) {
+    auto job = job_with_averages_of(2.3, {"period=4"});
+    job.steps = 44;
+    job.stop_after = cut;
+    const SimJobResult saved = run_sim_job(job);
+    ASSERT_TRUE(saved.saved.has_value());
+    job.stop_after.reset();
+    job.resume = &*saved.saved;
+    EXPECT_TRUE(run_sim_job(job).agreement()) << cut;
+  }
+}
+
 TEST(DaSgd, RefusesWhatMakesNoSense) {
   const auto refusal = [](const Set& set) -> std::string {
     try {
