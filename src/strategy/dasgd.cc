@@ -99,8 +99,8 @@ void DaSgd::choose_delay(Step& s) {
   if (steps == 0) return;
   const auto needed = std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(steps - kNoise)));
   when_.delay = std::min(needed, when_.period);
-  if (needed == told_) return;
-  told_ = needed;
+  const std::int64_t worth_telling = std::min(needed, when_.period + 1);
+  if (std::exchange(told_, worth_telling) == worth_telling) return;
   news_ = fmt::format("delay {} of period {}: an average takes {:.1f} steps", when_.delay, when_.period, steps);
   if (needed > when_.period) news_ += fmt::format(", so that steps wait for it; period={} would hide it", needed);
 }
@@ -180,7 +180,8 @@ StrategyInfo DaSgd::info() {
            "all ranks agree on it. --verbose tells what was chosen, and which period would hide an average that takes "
            "longer than the period.",
            "codec=topk, half, sketch: workers share an anchor and send only the difference to it, compressed; what is "
-           "not sent is owed and sent later. The last average, at the end of the run, is dense.",
+           "not sent is owed and sent later. The last average, at the end of the run, is dense. topk sends about 1.4 "
+           "floats an entry to every other worker, sketch 21 × 2 whatever their number: it pays from 30 workers on.",
            "state=scale damps the velocity that still points along discarded motion; state=average doubles the "
            "traffic. Adam's second moment always stays local.",
            "The learning rate is that of one worker's batch; clipping acts on the worker's own gradient."},

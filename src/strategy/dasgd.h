@@ -83,7 +83,7 @@ class DaSgd : public Strategy {
   std::optional<DelayMeter> meter_;     // delay=auto
   bool pending_ = false;                // an average is under way or has arrived, and is not merged yet
   std::string news_;
-  std::int64_t told_ = 0;  // the steps an average takes, as news_ had it last
+  std::int64_t told_ = 0;  // what news_ last told: the delay, or period + 1 where that is too short
   InFlight sum_;           // of the anchor: declared after it
 };
 

@@ -2,8 +2,9 @@
 //
 // DelayMeter: how many local steps an average takes, measured on every rank and agreed by all. Each rank counts the
 // steps from the start of an average until it has arrived; where the merge had to wait, the wait is added, in steps.
-// The figures of one average are gathered while the next is under way, so nobody waits for them. What is agreed is the
-// largest of all ranks over the last four averages: a slower link counts at once, a faster one when it lasts.
+// The figures of one average are gathered while the next is under way, so nobody waits for them. An average counts with
+// the slowest rank's figure, and what is agreed is the second largest of the last four averages: a single hiccup
+// changes nothing, a slower link counts after two averages, a faster one after three.
 #pragma once
 
 #include <slipstream/base/state.h>
@@ -23,7 +24,7 @@ class DelayMeter {
   void stepped(bool arrived);              // a local step later
   void waited(double from, double until);  // the merge; both equal where nothing was waited for
 
-  // The steps an average takes; 0 where nothing is known yet. Once for every average, on all ranks.
+  // The steps an average takes; 0 where too little is known yet. Once for every average, on all ranks.
   float agree(Fabric& net);
   void settle() { gather_.wait(); }
   void visit(StateVisitor& v);  // settles first

@@ -5,8 +5,8 @@
 //
 //   topk     the k largest entries of each rank, gathered by all
 //   half     everything, rounded to fp16; a rank owes what its own rounding took away
-//   sketch   a table of 5 × k cells is summed; from it all ranks find the same k entries, whose exact values are then
-//            summed (the second, short sum cannot be hidden: it is taken in finish)
+//   sketch   a table of 5 × 4 k cells is summed; from it all ranks find the same k entries of the sum, whose exact
+//            values are then summed (the second, short sum cannot be hidden: it is taken in finish)
 //
 // k = density × elements. Invariant: the mean is the same bits on all ranks. What a worker owes plus P × its share of
 // all means is what it was handed, to rounding; half loses besides what the rounding of the sum takes away (at most

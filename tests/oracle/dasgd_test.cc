@@ -413,8 +413,14 @@ TEST(DaSgdAuto, FollowsALinkThatChanges) {
   EXPECT_EQ(told[0].second.find("delay 3 "), 0U);
   EXPECT_EQ(told[1].second.find("delay 6 "), 0U) << told[1].second;
   EXPECT_EQ(told[2].second.find("delay 3 "), 0U);
-  EXPECT_LT(told[1].first, 60 + 4 * 8) << "a slower link counts at once";
+  EXPECT_LT(told[1].first, 60 + 5 * 8) << "a slower link counts after two averages";
   EXPECT_TRUE(result.agreement());
+}
+
+TEST(DaSgdAuto, ASingleHiccupChangesNothing) {
+  auto job = job_with_averages_of(2.3, {"period=8"});
+  job.world.faults = {Fault::slow_rank(1, 2.3, FaultPoint::at_step(55), FaultPoint::at_step(56))};
+  EXPECT_EQ(news_of(run_sim_job(job).ranks[0]).size(), 1U);
 }
 
 TEST(DaSgdAuto, SaysWhichPeriodWouldHideAnAverageThatTakesLonger) {
