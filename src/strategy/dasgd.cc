@@ -191,6 +191,7 @@ StrategyInfo DaSgd::info() {
 
 void CocodOptions::describe(OptionSet& o) {
   o.integer("period", period, {1, 1'000'000}, kChangesResult, "steps between two averages, and until one is merged");
+  o.integer("warmup_steps", warmup_steps, {0, 1'000'000'000}, kChangesResult, "synchronous steps at the start");
 }
 
 StrategyInfo Cocod::info() {
@@ -203,8 +204,7 @@ StrategyInfo Cocod::info() {
       .pseudo_code = DaSgd::info().pseudo_code,
       .bytes_per_step = "2 (P-1)/P × 4 bytes × parameters / tau each way, on average",
       .waits_for = "nobody, as long as an average takes no longer than tau steps",
-      .notes = {"The same as dasgd with merge=additive and delay = period; use dasgd for other delays, codecs and a "
-                "warm-up.",
+      .notes = {"The same as dasgd with merge=additive and delay = period; use dasgd for other delays and for codecs.",
                 "The paper's worker-dependent batch sizes are left to the data loader."},
       .configure = [] { return configure_strategy<Cocod>("cocod"); },
   };

@@ -90,6 +90,8 @@ class DaSgd : public Strategy {
 // CoCoD-SGD: the additive merge with the largest delay. Every average is merged when the next one starts.
 struct CocodOptions {
   std::int64_t period = 4;  // changes the result
+  std::int64_t warmup_steps = 0;
+
   void describe(OptionSet& o);
 };
 
@@ -106,7 +108,8 @@ class Cocod final : public DaSgd {
 
  private:
   static DaSgdOptions as_dasgd(const Options& options) {
-    return {.period = options.period, .delay = options.period, .merge = "additive"};
+    return {
+        .period = options.period, .delay = options.period, .merge = "additive", .warmup_steps = options.warmup_steps};
   }
 };
 

@@ -31,7 +31,7 @@ class SharedAnchor {
   bool done() const { return !under_way_ || mean_->done(); }
   void merge(std::span<float> weights);
   void settle();                // waits for what is under way; the merge then only moves the weights
-  void visit(StateVisitor& v);  // settles first
+  void visit(StateVisitor& v);  // settles first, which may need the others: all ranks save at the same step
 
  private:
   std::vector<float> shared_, moved_, owed_;  // z, u (less M once that has arrived), e
