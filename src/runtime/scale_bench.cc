@@ -12,7 +12,7 @@
 namespace slipstream {
 namespace {
 
-constexpr std::size_t kStandIn = 8192;  // floats
+constexpr std::size_t kStandIn = 4096;  // floats
 
 // Gradients that cost next to nothing and differ between ranks and steps: selections have something to choose from.
 class StandIn final : public ToyTask {

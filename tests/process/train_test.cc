@@ -142,6 +142,12 @@ TEST_F(EveryStrategy, ThatRoundsForTheWireLeavesEqualWeightsToo) {
   expect_agreement({"--strategy", "ssgd", "--workers", "2", "--set", "wire=fp16"});
 }
 
+TEST_F(EveryStrategy, ThatSendsDifferencesLeavesEqualWeightsToo) {
+  for (const char* codec : {"codec=topk", "codec=half", "codec=sketch"}) {
+    expect_agreement({"--strategy", "dasgd", "--workers", "3", "--set", codec});
+  }
+}
+
 class Json : public Job {};
 
 TEST_F(Json, IsTheOnlyLineOnStandardOutput) {
