@@ -36,11 +36,25 @@ void AddScaled(float* y, const float* x, float a, std::size_t count) {
   });
 }
 
-void Lerp(float* y, const float* x, float a, std::size_t count) {
-  const float b = 1.0F - a;
+void Mix(float* y, float a, const float* x, float b, std::size_t count) {
   each(count, [=](auto d, std::size_t i) HWY_ATTR {
     const auto kept = hn::Mul(hn::Set(d, a), hn::LoadU(d, y + i));
     hn::StoreU(hn::Add(kept, hn::Mul(hn::Set(d, b), hn::LoadU(d, x + i))), d, y + i);
+  });
+}
+
+void CopyTwice(float* y, float* z, const float* x, std::size_t count) {
+  each(count, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto value = hn::LoadU(d, x + i);
+    hn::StoreU(value, d, y + i);
+    hn::StoreU(value, d, z + i);
+  });
+}
+
+void Rebase(float* y, const float* from, const float* to, float a, std::size_t count) {
+  each(count, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto moved = hn::Sub(hn::LoadU(d, y + i), hn::LoadU(d, from + i));
+    hn::StoreU(hn::Add(moved, hn::Mul(hn::Set(d, a), hn::LoadU(d, to + i))), d, y + i);
   });
 }
 
@@ -103,7 +117,9 @@ namespace slipstream::vec {
 HWY_EXPORT(Scale);
 HWY_EXPORT(Add);
 HWY_EXPORT(AddScaled);
-HWY_EXPORT(Lerp);
+HWY_EXPORT(Mix);
+HWY_EXPORT(CopyTwice);
+HWY_EXPORT(Rebase);
 HWY_EXPORT(Subtract);
 HWY_EXPORT(Dot);
 HWY_EXPORT(FirstNonfinite);
@@ -139,7 +155,24 @@ void add_scaled(std::span<float> y, std::span<const float> x, float a) {
 
 void lerp(std::span<float> y, std::span<const float> x, float a) {
   same_size("lerp", y.size(), x.size());
-  HWY_DYNAMIC_DISPATCH(Lerp)(y.data(), x.data(), a, y.size());
+  HWY_DYNAMIC_DISPATCH(Mix)(y.data(), a, x.data(), 1.0F - a, y.size());
+}
+
+void mix(std::span<float> y, float a, std::span<const float> x, float b) {
+  same_size("mix", y.size(), x.size());
+  HWY_DYNAMIC_DISPATCH(Mix)(y.data(), a, x.data(), b, y.size());
+}
+
+void copy_twice(std::span<float> y, std::span<float> z, std::span<const float> x) {
+  same_size("copy_twice", y.size(), x.size());
+  same_size("copy_twice", z.size(), x.size());
+  HWY_DYNAMIC_DISPATCH(CopyTwice)(y.data(), z.data(), x.data(), x.size());
+}
+
+void rebase(std::span<float> y, std::span<const float> from, std::span<const float> to, float a) {
+  same_size("rebase", y.size(), from.size());
+  same_size("rebase", y.size(), to.size());
+  HWY_DYNAMIC_DISPATCH(Rebase)(y.data(), from.data(), to.data(), a, y.size());
 }
 
 void subtract(std::span<float> out, std::span<const float> a, std::span<const float> b) {

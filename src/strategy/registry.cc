@@ -2,6 +2,8 @@
 #include <slipstream/base/error.h>
 #include <slipstream/strategy/registry.h>
 
+#include "strategy/dasgd.h"
+#include "strategy/diloco.h"
 #include "strategy/gs_sgd.h"
 #include "strategy/gtopk_sgd.h"
 #include "strategy/lags_sgd.h"
@@ -23,6 +25,11 @@ Registry Registry::builtin() {
   registry.add(GsSgd::info());
   registry.add(SketchedSgd::info());
   registry.add(PowerSgd::info());
+  registry.add(DaSgd::info());
+  registry.add(Cocod::info());
+  registry.add(OverlapLocal::info());
+  registry.add(Diloco::info());
+  registry.add(StreamingDiloco::info());
   return registry;
 }
 

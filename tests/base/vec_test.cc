@@ -88,6 +88,15 @@ TEST(Vec, ScalesAddsAndSubtractsAsAScalarLoopDoes) {
                        [](Spans s, std::size_t i) { s.u[i] = s.y[i] - s.x[i]; });
 }
 
+TEST(Vec, SnapshotsAndMergesAsAScalarLoopDoes) {
+  expect_equals_scalar([](Spans s) { vec::copy_twice(s.y, s.v, s.x); },
+                       [](Spans s, std::size_t i) { s.y[i] = s.v[i] = s.x[i]; });
+  expect_equals_scalar([](Spans s) { vec::mix(s.y, 0.3F, s.x, 0.1F); },
+                       [](Spans s, std::size_t i) { s.y[i] = 0.3F * s.y[i] + 0.1F * s.x[i]; });
+  expect_equals_scalar([](Spans s) { vec::rebase(s.y, s.v, s.x, 0.3F); },
+                       [](Spans s, std::size_t i) { s.y[i] = (s.y[i] - s.v[i]) + 0.3F * s.x[i]; });
+}
+
 TEST(Vec, WritesInPlaceWhereTheOutputIsAnInput) {
   expect_equals_scalar([](Spans s) { vec::subtract(s.y, s.y, s.x); },
                        [](Spans s, std::size_t i) { s.y[i] = s.y[i] - s.x[i]; });
@@ -197,6 +206,11 @@ TEST(Vec, RefusesSpansOfDifferentSizes) {
   EXPECT_THROW(vec::add(three, four), Error);
   EXPECT_THROW(vec::add_scaled(three, four, 1.0F), Error);
   EXPECT_THROW(vec::lerp(three, four, 1.0F), Error);
+  EXPECT_THROW(vec::mix(three, 1.0F, four, 1.0F), Error);
+  EXPECT_THROW(vec::copy_twice(three, four, three), Error);
+  EXPECT_THROW(vec::copy_twice(four, three, three), Error);
+  EXPECT_THROW(vec::rebase(three, four, three, 1.0F), Error);
+  EXPECT_THROW(vec::rebase(three, three, four, 1.0F), Error);
   EXPECT_THROW(vec::subtract(three, three, four), Error);
   EXPECT_THROW(vec::subtract(three, four, three), Error);
   EXPECT_THROW(vec::sgd_step(three, four, {}, {}), Error);

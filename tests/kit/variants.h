@@ -57,6 +57,7 @@ inline std::vector<std::string> split(const std::string& text, const std::string
 inline std::vector<std::string> other_values(const Option& option) {
   std::vector<std::string> values;
   if (option.kind.find('|') != std::string::npos) values = split(option.kind, "|");
+  if (option.kind == "auto|integer") values = {"auto", "0", "1", "3"};
   if (option.kind == "integer") values = {"0", "1", "3"};
   if (option.kind == "number") values = {"0", "0.00001", "0.00003", "0.25", "0.5", "1", "3"};
   const auto ends = split(option.allowed, " … ");
