@@ -17,7 +17,7 @@ constexpr std::size_t kStandIn = 4096;  // floats
 // Gradients that cost next to nothing and differ between ranks and steps: selections have something to choose from.
 class StandIn final : public ToyTask {
  public:
-  std::vector<std::pair<std::string, std::size_t>> parameters() const override { return {{"all", kStandIn}}; }
+  std::vector<Parameter> parameters() const override { return {{"all", kStandIn}}; }
   void init(std::span<float> weights, std::uint64_t) const override { std::fill(weights.begin(), weights.end(), 1.0F); }
   double gradient(std::span<const float> weights, std::span<float> grads, int rank, std::int64_t t) const override {
     auto noise = static_cast<std::uint32_t>(rank * 7919 + t * 104729 + 1);

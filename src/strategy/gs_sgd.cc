@@ -80,7 +80,7 @@ StrategyInfo GsSgd::info() {
                 "Needs optimizer=sgd without Nesterov and without clip_norm. Weight decay acts on all weights in every "
                 "step, not through the memory.",
                 "Biases and other small tensors (dense_below) are summed whole and have plain momentum.",
-                "candidates=0 applies estimates: give it columns of some k, or its errors feed on themselves.",
+                "exact=false applies estimates: give it columns of some k, or its errors feed on themselves.",
                 "A table that would be no smaller than the model becomes one with a cell for every entry, and exact.",
                 "Over wires with long delays use topology=tree; with many workers on a short, thin one, ring."},
       .configure = [] { return configure_strategy<GsSgd>("gs"); },

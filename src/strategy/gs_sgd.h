@@ -23,7 +23,7 @@
 // Deviations. The paper's body and code are not at hand: this reads its abstract (a sketch of the whole gradient,
 // summed along a tree, O(log d log P)) together with Sketched-SGD's recovery.
 //   - Momentum is folded into the step by default. A worker's velocity before selection, as Sketched-SGD has it, is
-//     momentum=corrected (and unmasked, without (8)'s second half): small tables choose nearly at random, entries wait
+//     momentum=corrected (masking=false: without (8)'s second half): small tables choose nearly at random, entries wait
 //     for hundreds of steps, and velocities summed over such a time diverge at rates that the folded form stands.
 //   - Only a worker's largest entries are sketched (Sketched-SGD's p1): the many small ones are noise to the few large
 //     ones. local=0 sketches all of v, layer by layer during backward.

@@ -35,11 +35,12 @@
 namespace slipstream {
 
 struct LagsOptions : SparseOptions {
-  double max_density = 0.02;  // changes the result, as all of them do
+  double max_density = 0.01;  // changes the result, as all of them do
   bool adaptive = true;
   std::int64_t merge_elements = 8192;
   std::int64_t replan_every = 500;
 
+  LagsOptions() { density = 0.005; }
   void describe(OptionSet& o);
 };
 

@@ -28,21 +28,21 @@ void SketchOptions::describe(OptionSet& o) {
   o.real("density", density, {1e-6, 1.0}, kChangesResult, "share of the entries that is applied in a step (k / d)");
   o.integer("rows", rows, {3, sketch::kMaxRows}, kChangesResult,
             "rows of the table, an odd number: more of them make large errors rarer");
-  o.integer(
-      "columns", columns, {0, std::int64_t{1} << 32}, kChangesResult,
-      "columns of the table, a multiple of 16: errors fall with their square root; 0 stands for k, or 4 k without "
-      "candidates");
+  o.integer("columns", columns, {0, std::int64_t{1} << 32}, kChangesResult,
+            "columns of the table, a multiple of 16: errors fall with their square root; 0 stands for k, or 4 k with "
+            "exact=false");
   o.real(
       "local", local, {0, 1'000'000}, kChangesResult,
       "a worker puts its so many times k largest entries into the table (p1): the rest would be noise to them; 0: all");
-  o.integer("candidates", candidates, {0, 1000}, kChangesResult,
-            "candidates per entry (p2), whose exact values are fetched in a second round; 0: no such round, the "
-            "estimates are applied");
+  o.integer("candidates", candidates, {1, 1000}, kChangesResult,
+            "candidates per entry (p2), of which the second round's exact values pick one");
+  o.boolean("exact", exact, kChangesResult,
+            "fetch exact values in a second round; false: apply the estimates, and go on owing what they are off by");
   o.choice("recover", recover, {"topk", "heavymix"}, kChangesResult,
            "candidates are the largest estimates, or the heavy ones filled up at random, one per entry");
-  o.choice("momentum", momentum, {"folded", "corrected", "unmasked"}, kChangesResult,
-           "momentum as a longer step, lr / (1 - m); or as each worker's velocity before selection, which forgets what "
-           "was applied; or does not");
+  o.choice("momentum", momentum, {"folded", "corrected"}, kChangesResult,
+           "momentum as a longer step, lr / (1 - m); or as each worker's velocity before selection, as published");
+  o.boolean("masking", masking, kChangesResult, "momentum=corrected: the velocity of what was applied is forgotten");
   o.real("dense_below", dense_below, {0.0, 1.0}, kChangesResult,
          "tensors smaller than this share of the model are summed whole, in every step");
 }
@@ -68,7 +68,7 @@ SketchPlan::SketchPlan(const SketchOptions& options, const FlatModel& model) {
   }
   const auto wanted = static_cast<std::size_t>(options.density * static_cast<double>(coordinates));
   k = std::min(coordinates, std::max(kLeastEntries, wanted));
-  exact = options.candidates > 0;
+  exact = options.exact;
   local = options.local == 0 ? coordinates
                              : std::clamp(static_cast<std::size_t>(options.local * static_cast<double>(k)),
                                           std::min<std::size_t>(1, coordinates), coordinates);
@@ -203,7 +203,7 @@ void SketchMemory::apply(Step& s, const Sparse& sums) {
     const float x = mean * sums.values[j];
     w[flat] -= rate * x;
     residual_[flat] = plan_.exact ? 0.0F : residual_[flat] - x;
-    if (options_.momentum == "corrected") velocity_[flat] = 0.0F;
+    if (!velocity_.empty() && options_.masking) velocity_[flat] = 0.0F;
   });
   sketch_.reset();
 }

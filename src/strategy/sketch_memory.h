@@ -35,8 +35,10 @@ struct SketchOptions {
   std::int64_t columns = 0;
   double local = 1;
   std::int64_t candidates = 4;
+  bool exact = true;
   std::string recover = "topk";
   std::string momentum = "folded";
+  bool masking = true;
   double dense_below = 0.001;
 
   void describe(OptionSet& o);

@@ -148,7 +148,7 @@ TEST(DaSgd, OneWorkerWithTheAdditiveMergeIsSerialSgdAndWithLerpIsNot) {
 // A gradient that is always 1.
 class Slope final : public ToyTask {
  public:
-  std::vector<std::pair<std::string, std::size_t>> parameters() const override { return {{"w", 3}}; }
+  std::vector<Parameter> parameters() const override { return {{"w", 3}}; }
   void init(std::span<float> weights, std::uint64_t) const override { std::fill(weights.begin(), weights.end(), 4.0F); }
   double gradient(std::span<const float>, std::span<float> grads, int, std::int64_t) const override {
     std::fill(grads.begin(), grads.end(), 1.0F);
@@ -319,7 +319,7 @@ TEST_P(Combination, SendsTheBytesItsFormulaSays) {
 // Gradients that do not depend on the weights, so that what all ranks have learnt is known whatever was merged when.
 class Fixed final : public ToyTask {
  public:
-  std::vector<std::pair<std::string, std::size_t>> parameters() const override { return {{"w", kSize}}; }
+  std::vector<Parameter> parameters() const override { return {{"w", kSize}}; }
   void init(std::span<float> weights, std::uint64_t) const override { std::fill(weights.begin(), weights.end(), 0.0F); }
   double gradient(std::span<const float>, std::span<float> grads, int rank, std::int64_t t) const override {
     const Vec g = Problem{}.gradient(Problem{}.start(), rank, t);

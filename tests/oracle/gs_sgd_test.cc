@@ -87,7 +87,7 @@ TEST_P(GsSgdOracle, EveryStepOfEveryRankIsThePapers) {
 TEST_P(GsSgdOracle, SoItIsWithMomentumCorrection) {
   expect_equal({.k = kEntries, .corrected = true, .find = through_table(80)}, kSketch + Words{"momentum=corrected"});
   expect_equal({.k = kEntries, .corrected = true, .masking = false, .find = through_table(80)},
-               kSketch + Words{"momentum=unmasked"});
+               kSketch + Words{"momentum=corrected", "masking=false"});
 }
 
 TEST_P(GsSgdOracle, SoItIsWithTheLargestEntriesOfAWorkerOnly) {
@@ -100,7 +100,7 @@ TEST_P(GsSgdOracle, SoItIsWithHeavymix) {
 }
 
 TEST_P(GsSgdOracle, SoItIsWithEstimatesOnly) {
-  expect_equal({.k = kEntries, .exact = false, .find = exactly(kEntries)}, kIdentity + Words{"candidates=0"});
+  expect_equal({.k = kEntries, .exact = false, .find = exactly(kEntries)}, kIdentity + Words{"exact=false"});
 }
 
 // One row with a cell for every coordinate: the true global top-k with error feedback.
@@ -127,7 +127,7 @@ TEST(GsSgd, OraclesTellRulesApart) {
 
 // What was applied and what is owed add up to what was accumulated, whatever the table says.
 TEST(GsSgd, WhatIsNotAppliedIsOwed) {  // GS-4
-  for (const Words& mode : {Words{}, Words{"recover=heavymix"}, Words{"candidates=0", "columns=32"}, Words{"local=1"},
+  for (const Words& mode : {Words{}, Words{"recover=heavymix"}, Words{"exact=false", "columns=32"}, Words{"local=1"},
                             Words{"topology=ring"}}) {
     for (const int workers : {1, 2, 3, 7}) {
       const Rule rule{.lr = 0.01};
@@ -182,7 +182,7 @@ TEST(GsSgd, ApplyingEverythingForgetsTheMomentumUnlessItIsNotMasked) {  // GS-6
   const auto dense = [&](const Rule& rule) { return simulate(kProblem, rule, 3, kSteps, "ssgd"); };
   EXPECT_LT(distance(run({"momentum=corrected"}), dense(none)), kRounding);
   EXPECT_GT(distance(run({"momentum=corrected"}), dense(momentum)), 100 * kRounding);
-  EXPECT_LT(distance(run({"momentum=unmasked"}), dense(momentum)), kRounding);
+  EXPECT_LT(distance(run({"momentum=corrected", "masking=false"}), dense(momentum)), kRounding);
   EXPECT_LT(distance(run({}), dense(folded)), kRounding);
 }
 
@@ -225,7 +225,7 @@ TEST(GsSgd, SmallTensorsAreSummedWholeWithPlainMomentum) {
       // Every tensor of this model is smaller than the model.
       EXPECT_LT(distance(simulate(kProblem, rule, workers, kSteps, strategy, {"dense_below=1"}), dense), kRounding);
       // All but the last are; what is applied there is everything, too.
-      const Words most = {"dense_below=0.5", "density=1", "momentum=unmasked"};
+      const Words most = {"dense_below=0.5", "density=1", "momentum=corrected", "masking=false"};
       EXPECT_LT(distance(simulate(kProblem, rule, workers, kSteps, strategy, most), dense), kRounding);
     }
   }
@@ -267,9 +267,7 @@ TEST(GsSgd, BytesPerWorkerGrowWithTheLogarithmOfTheWorkersAlongTheTreeAndAreBoun
 TEST(GsSgd, RefusesAGradientThatIsNotFiniteByItsLayersName) {
   class Diverging final : public ToyTask {
    public:
-    std::vector<std::pair<std::string, std::size_t>> parameters() const override {
-      return {{"bias", 2}, {"fine", 300}, {"steep", 5000}};
-    }
+    std::vector<Parameter> parameters() const override { return {{"bias", 2}, {"fine", 300}, {"steep", 5000}}; }
     void init(std::span<float> weights, std::uint64_t) const override { weights[0] = 1; }
     double gradient(std::span<const float>, std::span<float> grads, int rank, std::int64_t t) const override {
       if (rank == 1 && t == 2) grads[5301] = std::numeric_limits<float>::infinity();

@@ -63,7 +63,7 @@ class OneEntryEach final : public ToyTask {
  public:
   explicit OneEntryEach(std::vector<std::pair<std::size_t, float>> entries) : entries_(std::move(entries)) {}
 
-  std::vector<std::pair<std::string, std::size_t>> parameters() const override { return {{"all", 3}}; }
+  std::vector<Parameter> parameters() const override { return {{"all", 3}}; }
   void init(std::span<float> weights, std::uint64_t) const override { std::fill(weights.begin(), weights.end(), 0.0F); }
   double gradient(std::span<const float>, std::span<float> grads, int rank, std::int64_t) const override {
     const auto& [index, value] = entries_[static_cast<std::size_t>(rank)];
