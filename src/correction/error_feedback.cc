@@ -13,8 +13,7 @@ void ErrorFeedback::take(std::size_t offset, std::span<const float> grad, float 
     return;
   }
   const auto velocity = std::span(velocity_).subspan(offset, grad.size());
-  vec::scale(velocity, momentum);
-  vec::add(velocity, grad);
+  vec::mix(velocity, momentum, grad, 1.0F);
   select_.accumulate_and_take(residual, velocity, scale, k, out);
   for (const std::uint32_t i : out.indices) velocity[i] = 0.0F;  // momentum factor masking
 }
@@ -22,8 +21,7 @@ void ErrorFeedback::take(std::size_t offset, std::span<const float> grad, float 
 void ErrorFeedback::take_all(std::size_t offset, std::span<float> grad, float scale, float momentum, bool settled) {
   if (!velocity_.empty()) {
     const auto velocity = std::span(velocity_).subspan(offset, grad.size());
-    vec::scale(velocity, momentum);
-    vec::add(velocity, grad);
+    vec::mix(velocity, momentum, grad, 1.0F);
     vec::copy(grad, velocity);
   }
   if (scale != 1.0F) vec::scale(grad, scale);

@@ -9,13 +9,17 @@
 //   Sparsification on GPUs" (OMGS-SGD), INFOCOM 2020.
 //
 //   as soon as the gradient of group l is there (l = L … 1):
-//     (1)  e_l <- e_l + g_l                                  what this worker owes; lr_inside: e_l + lr g_l
+//     (1)  u_l <- m u_l + g_l;  e_l <- e_l + u_l             what this worker owes; momentum=after: e_l + g_l
 //     (2)  s_l <- the k_l largest entries of e_l, moved out of e_l; all of them where the plan says dense
 //     (3)  start the all-gather of s_l                       it overlaps the backward of l-1 … 1
 //   after backward:
 //     (4)  G_l <- sum over workers of s_l, in the order of (3)
-//     (5)  w <- w - step(G / P)                              dense; lr_inside: of G / (lr P)
+//     (5)  w <- w - lr G / P                                 momentum=after: w - step(G / P)
 //     (6)  after the first steps and then every so often: measure, agree, and plan groups and k_l anew
+//
+// momentum=corrected (DGC, Y. Lin et al., ICLR 2018) also forgets u_l where s_l was taken. The authors' code has
+// momentum after the sum (momentum=after), where what arrives late overshoots. lr_inside multiplies with lr in (1), not
+// in (5).
 //
 // The plan (strategy/lags_plan) is made of the mean times of all workers, so it is the same everywhere; what the times
 // were may change it from run to run, but never lets replicas differ. adaptive=false uses the density throughout: then
@@ -40,7 +44,10 @@ struct LagsOptions : SparseOptions {
   std::int64_t merge_elements = 8192;
   std::int64_t replan_every = 500;
 
-  LagsOptions() { density = 0.005; }
+  LagsOptions() {
+    density = 0.005;
+    momentum = "corrected";
+  }
   void describe(OptionSet& o);
 };
 

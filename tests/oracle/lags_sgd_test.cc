@@ -16,9 +16,10 @@ constexpr std::size_t kSize = Problem{}.size;
 // The problem's layers are, from the front, of 4, 1, 0 and 6 elements.
 std::vector<Layer> apart(std::size_t k4, std::size_t k6) { return {{0, 4, k4}, {4, 1, 1}, {5, 6, k6}}; }
 
-std::vector<std::string> fixed(double density, int merge_elements, const char* more = "momentum=after") {
-  return {"adaptive=false", fmt::format("density={}", density), "max_density=1",
-          fmt::format("merge_elements={}", merge_elements), more};
+std::vector<std::string> fixed(double density, int merge_elements, const char* more = "lr_inside=false") {
+  return {"adaptive=false", fmt::format("density={}", density),
+          "max_density=1",  fmt::format("merge_elements={}", merge_elements),
+          "momentum=after", more};
 }
 
 TEST(LagsSgdOracle, EveryStepOfEveryRankIsThePapers) {
@@ -47,6 +48,24 @@ TEST(LagsSgdOracle, WithTheRateInsideTheMemoryItIsThePapersTheory) {
           << name << ", P=" << workers;
     }
   }
+}
+
+// The default: one layer that holds everything is DGC, whose oracle is top-k's.
+TEST(LagsSgdOracle, MomentumCorrectionIsDgcs) {
+  for (int workers : {1, 2, 3, 7}) {
+    const Rule rule{.momentum = 0.9, .weight_decay = 0.01};
+    const Course run = simulate({}, rule, workers, kSteps, "lags", {"adaptive=false", "density=0.3"});
+    EXPECT_LT(distance(run, topk_sgd({}, rule, workers, kSteps, 3, true)), kRounding) << "P=" << workers;
+  }
+}
+
+// Where all is sent nothing is selected, so no velocity is forgotten: it is momentum SGD.
+TEST(LagsSgd, SendingEverythingKeepsTheMomentum) {
+  const Rule rule{.momentum = 0.9, .weight_decay = 0.01};
+  const Course run = simulate({}, rule, 3, kSteps, "lags", {"adaptive=false", "density=1"});
+  Course plain = simulate({}, Rule{.momentum = 0.9}, 3, kSteps, "lags", {"adaptive=false", "density=1"});
+  EXPECT_LT(distance(plain, simulate({}, Rule{.momentum = 0.9}, 3, kSteps, "ssgd")), kRounding);
+  EXPECT_GT(distance(run, plain), 100 * kRounding) << "weights decay, too";
 }
 
 TEST(LagsSgdOracle, OraclesTellRulesApart) {
