@@ -79,40 +79,10 @@ TEST(LagsSgdOracle, OraclesTellRulesApart) {
 // LAGS-2: the weights, less what all still owe, are where plain SGD on the same gradients would be.
 TEST(LagsSgd, TheVirtualIterateIsPlainSgd) {
   for (int workers : {1, 2, 3, 7}) {
-    const Problem problem;
-    const Rule rule{.lr_decay = 0.1};
-    SimJobOptions job;
-    Ranks weights(static_cast<std::size_t>(kSteps));  // of rank 0, by step
-    job.world.ranks = workers;
-    job.task = std::make_shared<ProblemTask>(problem);
-    job.make_strategy = Registry::builtin().configure("lags", fixed(0.2, 0, "lr_inside=true")).make;
-    job.optimizer = optimizer_of(rule);
-    job.lr = [rule](std::int64_t t) { return rule.lr_at(t); };
-    job.steps = kSteps + 1;
-    job.stop_after = kSteps;
-    job.on_step_end = [&](int rank, std::int64_t t, std::span<const float> w) {
-      if (rank == 0) weights[static_cast<std::size_t>(t)].assign(w.begin(), w.end());
-    };
-    const SimJobResult result = run_sim_job(job);
-    Vec expected = problem.start(), w = problem.start();
-    for (std::int64_t t = 0; t < kSteps; ++t) {
-      for (int p = 0; p < workers; ++p) {
-        const Vec g = problem.gradient(w, p, t);
-        for (std::size_t j = 0; j < kSize; ++j) expected[j] -= rule.lr_at(t) * g[j] / workers;
-      }
-      w = weights[static_cast<std::size_t>(t)];
-    }
-    ASSERT_TRUE(result.saved.has_value());
-    double still_owed = 0;
-    for (const StateArchive& state : result.saved->ranks) {
-      const auto& residual = std::get<std::vector<float>>(state.entries().at("strategy/residual"));
-      for (std::size_t j = 0; j < kSize; ++j) {
-        w[j] -= static_cast<double>(residual[j]) / workers;
-        still_owed += std::abs(residual[j]);
-      }
-    }
-    EXPECT_LT(distance(Ranks{w}, Ranks{expected}), 1e-6) << "P=" << workers;
-    EXPECT_GT(still_owed, 0.01) << "or the claim would be empty";
+    const Books books =
+        keep_books({}, {.lr_decay = 0.1}, workers, kSteps, "lags", fixed(0.2, 0, "lr_inside=true"), true);
+    EXPECT_LT(books.imbalance(), 1e-6) << "P=" << workers;
+    EXPECT_GT(books.at_stake(), 0.01) << "P=" << workers;
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include <limits>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +67,52 @@ inline Course simulate(const Problem& problem, const Rule& rule, int workers, st
   for (const SimRankResult& rank : run_sim_job(job).ranks)
     run.end.emplace_back(rank.weights.begin(), rank.weights.end());
   return run;
+}
+
+// Of a strategy with error feedback: where it stands, where plain SGD on the gradients it saw would stand, and what its
+// workers owe, as weights. Nothing is lost where reached - owed = plain.
+struct Books {
+  Vec reached, plain, owed;
+
+  double imbalance() const {  // the largest, of any element
+    double largest = 0;
+    for (std::size_t j = 0; j < plain.size(); ++j)
+      largest = std::max(largest, std::abs(reached[j] - owed[j] - plain[j]));
+    return largest;
+  }
+  double at_stake() const { return std::sqrt(std::inner_product(owed.begin(), owed.end(), owed.begin(), 0.0)); }
+};
+
+// `owed_in_weights`: the strategy's residual is in units of weights, not of gradients.
+inline Books keep_books(const Problem& problem, const Rule& rule, int workers, std::int64_t steps,
+                        const std::string& strategy, const std::vector<std::string>& set,
+                        bool owed_in_weights = false) {
+  Ranks weights{problem.start()};  // of rank 0, before every step and at the end
+  SimJobOptions job;
+  job.world.ranks = workers;
+  job.task = std::make_shared<ProblemTask>(problem);
+  job.make_strategy = Registry::builtin().configure(strategy, set).make;
+  job.optimizer = optimizer_of(rule);
+  job.lr = [rule](std::int64_t t) { return rule.lr_at(t); };
+  job.steps = steps + 1;
+  job.stop_after = steps;
+  job.on_step_end = [&](int rank, std::int64_t, std::span<const float> w) {
+    if (rank == 0) weights.emplace_back(w.begin(), w.end());
+  };
+  const SimJobResult result = run_sim_job(job);
+  Books books{weights.back(), problem.start(), Vec(problem.size)};
+  for (std::int64_t t = 0; t < steps; ++t) {
+    for (int p = 0; p < workers; ++p) {
+      const Vec g = problem.gradient(weights[static_cast<std::size_t>(t)], p, t);
+      for (std::size_t j = 0; j < problem.size; ++j) books.plain[j] -= rule.lr_at(t) * g[j] / workers;
+    }
+  }
+  for (const StateArchive& state : result.saved.value().ranks) {
+    const auto& residual = std::get<std::vector<float>>(state.entries().at("strategy/residual"));
+    const double unit = owed_in_weights ? 1 : rule.lr_at(steps);
+    for (std::size_t j = 0; j < problem.size; ++j) books.owed[j] += unit * residual[j] / workers;
+  }
+  return books;
 }
 
 // The largest difference between two runs, at any step, rank and element; infinity where their shapes differ.
