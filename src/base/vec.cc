@@ -49,7 +49,7 @@ void Subtract(float* out, const float* a, const float* b, std::size_t count) {
                   HWY_ATTR { hn::StoreU(hn::Sub(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, out + i); });
 }
 
-double SumOfSquares(const float* x, std::size_t count) {
+double SumAbsProducts(const float* x, const float* y, std::size_t count) {
   constexpr std::size_t kSums = 16;
   const hn::CappedTag<double, 8> d;
   const hn::Rebind<float, decltype(d)> narrow;
@@ -59,13 +59,14 @@ double SumOfSquares(const float* x, std::size_t count) {
   std::size_t i = 0;
   for (; i + kSums <= count; i += kSums) {
     for (std::size_t k = 0; k < kSums / kLanes; ++k) {
-      const auto value = hn::PromoteTo(d, hn::LoadU(narrow, x + i + k * kLanes));
-      wide[k] = hn::Add(wide[k], hn::Mul(value, value));
+      const auto a = hn::PromoteTo(d, hn::LoadU(narrow, x + i + k * kLanes));
+      const auto b = hn::PromoteTo(d, hn::LoadU(narrow, y + i + k * kLanes));
+      wide[k] = hn::Add(wide[k], hn::Abs(hn::Mul(a, b)));
     }
   }
   double sums[kSums];
   for (std::size_t k = 0; k < kSums / kLanes; ++k) hn::StoreU(wide[k], d, sums + k * kLanes);
-  for (; i < count; ++i) sums[i % kSums] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+  for (; i < count; ++i) sums[i % kSums] += std::abs(static_cast<double>(x[i]) * static_cast<double>(y[i]));
   for (std::size_t half = kSums / 2; half > 0; half /= 2) {
     for (std::size_t k = 0; k < half; ++k) sums[k] += sums[k + half];
   }
@@ -104,7 +105,7 @@ HWY_EXPORT(Add);
 HWY_EXPORT(AddScaled);
 HWY_EXPORT(Lerp);
 HWY_EXPORT(Subtract);
-HWY_EXPORT(SumOfSquares);
+HWY_EXPORT(SumAbsProducts);
 HWY_EXPORT(FirstNonfinite);
 
 namespace {
@@ -147,7 +148,12 @@ void subtract(std::span<float> out, std::span<const float> a, std::span<const fl
   HWY_DYNAMIC_DISPATCH(Subtract)(out.data(), a.data(), b.data(), out.size());
 }
 
-double sum_of_squares(std::span<const float> x) { return HWY_DYNAMIC_DISPATCH(SumOfSquares)(x.data(), x.size()); }
+double sum_of_squares(std::span<const float> x) { return sum_abs_products(x, x); }
+
+double sum_abs_products(std::span<const float> x, std::span<const float> y) {
+  same_size("sum_abs_products", x.size(), y.size());
+  return HWY_DYNAMIC_DISPATCH(SumAbsProducts)(x.data(), y.data(), x.size());
+}
 
 std::size_t first_nonfinite(std::span<const float> x) {
   return HWY_DYNAMIC_DISPATCH(FirstNonfinite)(x.data(), x.size());

@@ -27,6 +27,9 @@ void subtract(std::span<float> out, std::span<const float> a, std::span<const fl
 // every vector width. The squares themselves are exact.
 double sum_of_squares(std::span<const float> x);
 
+// Sum of |x_i y_i| in double, in the same order; the products themselves are exact.
+double sum_abs_products(std::span<const float> x, std::span<const float> y);
+
 // The index of the first infinity or NaN, x.size() where all are finite.
 std::size_t first_nonfinite(std::span<const float> x);
 

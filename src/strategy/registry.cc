@@ -2,7 +2,13 @@
 #include <slipstream/base/error.h>
 #include <slipstream/strategy/registry.h>
 
+#include "strategy/asgd.h"
+#include "strategy/bsp.h"
 #include "strategy/local_sgd.h"
+#include "strategy/osp.h"
+#include "strategy/r2sp.h"
+#include "strategy/ssd_sgd.h"
+#include "strategy/ssp.h"
 #include "strategy/sync_sgd.h"
 #include "strategy/topk_sgd.h"
 
@@ -13,6 +19,12 @@ Registry Registry::builtin() {
   registry.add(SyncSgd::info());
   registry.add(LocalSgd::info());
   registry.add(TopkSgd::info());
+  registry.add(Bsp::info());
+  registry.add(SsdSgd::info());
+  registry.add(Osp::info());
+  registry.add(Asgd::info());
+  registry.add(Ssp::info());
+  registry.add(R2sp::info());
   return registry;
 }
 

@@ -156,6 +156,18 @@ TEST(Vec, SumsSquaresInOneOrderOnEveryProcessor) {
   }
 }
 
+TEST(Vec, SumsAbsoluteProductsInOneOrderOnEveryProcessor) {
+  for (const std::size_t count : {0, 1, 15, 16, 17, 67, 4097}) {
+    const std::vector<float> x = random_values(count, 7, false), y = random_values(count, 8, false);
+    std::array<double, 16> sums{};
+    for (std::size_t i = 0; i < count; ++i) sums[i % 16] += std::abs(static_cast<double>(x[i]) * y[i]);
+    for (std::size_t half = 8; half > 0; half /= 2) {
+      for (std::size_t k = 0; k < half; ++k) sums[k] += sums[k + half];
+    }
+    on_every_target([&] { EXPECT_EQ(vec::sum_abs_products(x, y), sums[0]) << count << " elements"; });
+  }
+}
+
 TEST(Vec, SumsSquaresThatAFloatCannotHold) {
   const std::vector<float> x = {3e38F, 3e38F};
   EXPECT_NEAR(vec::sum_of_squares(x) / 1.8e77, 1.0, 1e-6);
