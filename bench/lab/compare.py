@@ -25,13 +25,16 @@ HOOKS = {"ddp": "none", "fp16": "fp16", "powersgd1": "powersgd1", "powersgd4": "
 FIELDS = ("step_ms_median", "compute_ms_median", "samples_per_second")
 
 
-def strategy_command(args, text, model, rate):
+def strategy_flags(text):
+    """The flags behind NAME:KEY=VALUE,KEY=VALUE."""
     name, _, options = text.partition(":")
-    command = [args.binary, "train", "--workers", str(args.workers), "--strategy", name, "--task", "fashion-mnist",
-               "--model", model, "--steps", str(args.steps), "--lab", rate, "--json"]
-    for pair in filter(None, options.split(",")):
-        command += ["--set", pair]
-    return command
+    pairs = [word for pair in filter(None, options.split(",")) for word in ("--set", pair)]
+    return ["--strategy", name, *pairs]
+
+
+def strategy_command(args, text, model, rate):
+    return [args.binary, "train", "--workers", str(args.workers), *strategy_flags(text), "--task", "fashion-mnist",
+            "--model", model, "--steps", str(args.steps), "--lab", rate, "--json"]
 
 
 def peer_command(args, text, model, rate):

@@ -56,6 +56,19 @@ void OptionSet::integer(std::string name, std::int64_t& value, Range<std::int64_
        [&value] { return std::to_string(value); }});
 }
 
+void OptionSet::integer_or_auto(std::string name, std::optional<std::int64_t>& value, Range<std::int64_t> range,
+                                Changes changes, std::string help) {
+  add({name, "auto|integer", "auto, " + range_text(range), "", std::move(help), changes,
+       [this_owner = owner_, name, &value, range](std::string_view text) {
+         if (text == "auto") {
+           value.reset();
+         } else {
+           value = parse_number(this_owner, name, text, range, "auto or a whole number");
+         }
+       },
+       [&value] { return value ? std::to_string(*value) : "auto"; }});
+}
+
 void OptionSet::real(std::string name, double& value, Range<double> range, Changes changes, std::string help) {
   add({name, "number", range_text(range), "", std::move(help), changes,
        [this_owner = owner_, name, &value, range](std::string_view text) {

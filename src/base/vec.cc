@@ -36,11 +36,25 @@ void AddScaled(float* y, const float* x, float a, std::size_t count) {
   });
 }
 
-void Lerp(float* y, const float* x, float a, std::size_t count) {
-  const float b = 1.0F - a;
+void Mix(float* y, float a, const float* x, float b, std::size_t count) {
   each(count, [=](auto d, std::size_t i) HWY_ATTR {
     const auto kept = hn::Mul(hn::Set(d, a), hn::LoadU(d, y + i));
     hn::StoreU(hn::Add(kept, hn::Mul(hn::Set(d, b), hn::LoadU(d, x + i))), d, y + i);
+  });
+}
+
+void CopyTwice(float* y, float* z, const float* x, std::size_t count) {
+  each(count, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto value = hn::LoadU(d, x + i);
+    hn::StoreU(value, d, y + i);
+    hn::StoreU(value, d, z + i);
+  });
+}
+
+void Rebase(float* y, const float* from, const float* to, float a, std::size_t count) {
+  each(count, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto moved = hn::Sub(hn::LoadU(d, y + i), hn::LoadU(d, from + i));
+    hn::StoreU(hn::Add(moved, hn::Mul(hn::Set(d, a), hn::LoadU(d, to + i))), d, y + i);
   });
 }
 
@@ -49,7 +63,9 @@ void Subtract(float* out, const float* a, const float* b, std::size_t count) {
                   HWY_ATTR { hn::StoreU(hn::Sub(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, out + i); });
 }
 
-double SumAbsProducts(const float* x, const float* y, std::size_t count) {
+// The sum of the products, or of their absolute values.
+template <bool kAbsolute>
+HWY_INLINE double SumProducts(const float* a, const float* b, std::size_t count) {
   constexpr std::size_t kSums = 16;
   const hn::CappedTag<double, 8> d;
   const hn::Rebind<float, decltype(d)> narrow;
@@ -59,19 +75,26 @@ double SumAbsProducts(const float* x, const float* y, std::size_t count) {
   std::size_t i = 0;
   for (; i + kSums <= count; i += kSums) {
     for (std::size_t k = 0; k < kSums / kLanes; ++k) {
-      const auto a = hn::PromoteTo(d, hn::LoadU(narrow, x + i + k * kLanes));
-      const auto b = hn::PromoteTo(d, hn::LoadU(narrow, y + i + k * kLanes));
-      wide[k] = hn::Add(wide[k], hn::Abs(hn::Mul(a, b)));
+      const auto left = hn::PromoteTo(d, hn::LoadU(narrow, a + i + k * kLanes));
+      const auto right = hn::PromoteTo(d, hn::LoadU(narrow, b + i + k * kLanes));
+      const auto product = hn::Mul(left, right);
+      wide[k] = hn::Add(wide[k], kAbsolute ? hn::Abs(product) : product);
     }
   }
   double sums[kSums];
   for (std::size_t k = 0; k < kSums / kLanes; ++k) hn::StoreU(wide[k], d, sums + k * kLanes);
-  for (; i < count; ++i) sums[i % kSums] += std::abs(static_cast<double>(x[i]) * static_cast<double>(y[i]));
+  for (; i < count; ++i) {
+    const double product = static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    sums[i % kSums] += kAbsolute ? std::abs(product) : product;
+  }
   for (std::size_t half = kSums / 2; half > 0; half /= 2) {
     for (std::size_t k = 0; k < half; ++k) sums[k] += sums[k + half];
   }
   return sums[0];
 }
+
+double Dot(const float* a, const float* b, std::size_t count) { return SumProducts<false>(a, b, count); }
+double SumAbsProducts(const float* a, const float* b, std::size_t count) { return SumProducts<true>(a, b, count); }
 
 // Whether all bits of an exponent are set, by the largest magnitude as an integer. Blocks keep the test for a branch
 // out of the inner loop, and a hit is found by looking again at one block.
@@ -103,8 +126,11 @@ namespace slipstream::vec {
 HWY_EXPORT(Scale);
 HWY_EXPORT(Add);
 HWY_EXPORT(AddScaled);
-HWY_EXPORT(Lerp);
+HWY_EXPORT(Mix);
+HWY_EXPORT(CopyTwice);
+HWY_EXPORT(Rebase);
 HWY_EXPORT(Subtract);
+HWY_EXPORT(Dot);
 HWY_EXPORT(SumAbsProducts);
 HWY_EXPORT(FirstNonfinite);
 
@@ -139,7 +165,24 @@ void add_scaled(std::span<float> y, std::span<const float> x, float a) {
 
 void lerp(std::span<float> y, std::span<const float> x, float a) {
   same_size("lerp", y.size(), x.size());
-  HWY_DYNAMIC_DISPATCH(Lerp)(y.data(), x.data(), a, y.size());
+  HWY_DYNAMIC_DISPATCH(Mix)(y.data(), a, x.data(), 1.0F - a, y.size());
+}
+
+void mix(std::span<float> y, float a, std::span<const float> x, float b) {
+  same_size("mix", y.size(), x.size());
+  HWY_DYNAMIC_DISPATCH(Mix)(y.data(), a, x.data(), b, y.size());
+}
+
+void copy_twice(std::span<float> y, std::span<float> z, std::span<const float> x) {
+  same_size("copy_twice", y.size(), x.size());
+  same_size("copy_twice", z.size(), x.size());
+  HWY_DYNAMIC_DISPATCH(CopyTwice)(y.data(), z.data(), x.data(), x.size());
+}
+
+void rebase(std::span<float> y, std::span<const float> from, std::span<const float> to, float a) {
+  same_size("rebase", y.size(), from.size());
+  same_size("rebase", y.size(), to.size());
+  HWY_DYNAMIC_DISPATCH(Rebase)(y.data(), from.data(), to.data(), a, y.size());
 }
 
 void subtract(std::span<float> out, std::span<const float> a, std::span<const float> b) {
@@ -148,7 +191,12 @@ void subtract(std::span<float> out, std::span<const float> a, std::span<const fl
   HWY_DYNAMIC_DISPATCH(Subtract)(out.data(), a.data(), b.data(), out.size());
 }
 
-double sum_of_squares(std::span<const float> x) { return sum_abs_products(x, x); }
+double dot(std::span<const float> a, std::span<const float> b) {
+  same_size("dot", a.size(), b.size());
+  return HWY_DYNAMIC_DISPATCH(Dot)(a.data(), b.data(), a.size());
+}
+
+double sum_of_squares(std::span<const float> x) { return dot(x, x); }
 
 double sum_abs_products(std::span<const float> x, std::span<const float> y) {
   same_size("sum_abs_products", x.size(), y.size());

@@ -21,10 +21,15 @@ void scale(std::span<float> y, float a);                                        
 void add(std::span<float> y, std::span<const float> x);                                   // y = y + x
 void add_scaled(std::span<float> y, std::span<const float> x, float a);                   // y = y + a x
 void lerp(std::span<float> y, std::span<const float> x, float a);                         // y = a y + (1-a) x
+void mix(std::span<float> y, float a, std::span<const float> x, float b);                 // y = a y + b x
 void subtract(std::span<float> out, std::span<const float> a, std::span<const float> b);  // out = a - b
+void copy_twice(std::span<float> y, std::span<float> z, std::span<const float> x);        // y = z = x
+// y = (y - from) + a to: what was added to `from` is added to the scaled `to` instead.
+void rebase(std::span<float> y, std::span<const float> from, std::span<const float> to, float a);
 
-// Sum of x_i^2 in double. Element i goes to partial sum i mod 16, and the sixteen are added pairwise: the same bits for
-// every vector width. The squares themselves are exact.
+// Sum of a_i b_i in double. Element i goes to partial sum i mod 16, and the sixteen are added pairwise: the same bits for
+// every vector width. The products themselves are exact.
+double dot(std::span<const float> a, std::span<const float> b);
 double sum_of_squares(std::span<const float> x);
 
 // Sum of |x_i y_i| in double, in the same order; the products themselves are exact.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/verbs.h"
+#include "runtime/scale_bench.h"
 #include "runtime/train.h"
 #include "runtime/wire_bench.h"
 
@@ -10,10 +11,11 @@ Verb add_bench(CLI::App& app) {
     LaunchOptions described;
     Given given;
     WireBenchOptions wire;
+    ScaleBenchOptions scale;
     int supervisor_fd = -1;
   };
   auto a = std::make_shared<Arguments>();
-  CLI::App& verb = *app.add_subcommand("bench", "measure the wire");
+  CLI::App& verb = *app.add_subcommand("bench", "measure the wire, simulate growth");
   verb.require_subcommand(1);
   CLI::App& wire = *verb.add_subcommand("wire", "sums, pushes and pulls by size, verified while timed");
   wire.footer(
@@ -29,7 +31,24 @@ Verb add_bench(CLI::App& app) {
   wire.add_option("--repeats", a->wire.repeats, "timed sums per size")->default_str("20");
   wire.add_option("--wire", a->wire.wire, "number format: fp32, fp16, bf16")->default_str("fp32");
   wire.add_option("--supervisor-fd", a->supervisor_fd)->group("");
-  return [a](const Invocation& invocation) {
+  CLI::App& scale = *verb.add_subcommand("scale", "how a strategy scales from 1 to many workers, simulated");
+  scale.footer(
+      "Runs the strategy's own code in virtual time with 1, 2, 4, … workers of a fixed batch each, and prints how\n"
+      "close the throughput comes to growing with the workers. Bytes and waits are the strategy's, computing takes\n"
+      "--compute-ms. The model is a stand-in of one bucket whose bytes count as --parameters would.\n"
+      "\n"
+      "  slipstream bench scale --strategy dasgd --set period=8 --link 1gbit\n"
+      "  slipstream bench scale --strategy ssgd --link 100mbit,1ms --parameters 25e6 --compute-ms 300\n");
+  scale.add_option("--strategy", a->scale.strategy, "a name from `slipstream list`")->default_str("dasgd");
+  scale.add_option("--set", a->scale.set, "an option of the strategy, key=value")->type_name("KEY=VALUE");
+  scale.add_option("--link", a->scale.link, "rate of every port, and latency: 100mbit, 1gbit,20ms")
+      ->default_str(a->scale.link);
+  scale.add_option("--parameters", a->scale.parameters, "of the model")->default_str("1.66e6");
+  scale.add_option("--compute-ms", a->scale.compute_ms, "of one step")->default_str("105");
+  scale.add_option("--max-workers", a->scale.max_workers, "the last row")->default_str("256");
+  scale.add_option("--steps", a->scale.steps, "simulated steps; the second half is measured")->default_str("128");
+  return [a, called = &scale](const Invocation& invocation) {
+    if (called->parsed()) return run_scale_bench(a->scale, invocation.registry);
     LaunchOptions launch_options;
     OptionSet set("command line");
     launch_options.describe(set);

@@ -4,6 +4,8 @@
 // not know the dimension of the vector it was taken from: whoever passes it on does.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -15,5 +17,10 @@ struct Sparse {
 
   bool operator==(const Sparse&) const = default;
 };
+
+// So many of `count` entries are meant by a density: at least one of any.
+inline std::size_t entries_at(double density, std::size_t count) {
+  return std::min(count, std::max<std::size_t>(1, static_cast<std::size_t>(density * static_cast<double>(count))));
+}
 
 }  // namespace slipstream

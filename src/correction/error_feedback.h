@@ -26,6 +26,10 @@ class ErrorFeedback {
   // indices that count from offset.
   void take(std::size_t offset, std::span<const float> grad, float scale, float momentum, std::size_t k, Sparse& out);
 
+  // All of residual + scale g (or scale u) moves to `grad`. Nothing is selected, so no velocity is forgotten. With
+  // `settled` the residual is known to be 0 there and is not touched.
+  void take_all(std::size_t offset, std::span<float> grad, float scale, float momentum, bool settled);
+
   std::span<float> residual() { return residual_; }
   void visit(StateVisitor& v);
 

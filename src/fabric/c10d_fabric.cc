@@ -12,6 +12,7 @@
 
 #include <array>
 #include <condition_variable>
+#include <csignal>
 #include <deque>
 #include <functional>
 #include <map>
@@ -240,6 +241,11 @@ void C10dFabric::State::open_wires(int count) {
 }
 
 void C10dFabric::State::join() {
+  // Gloo writes to sockets whose peer may just have died. Without this the signal ends us before the error names it;
+  // under Python nobody notices, because it ignores the signal, too.
+  struct sigaction current = {};
+  sigaction(SIGPIPE, nullptr, &current);
+  if (current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
   if (at.interface.empty()) {
     address = address_towards(at.master_addr, at.master_port);
   } else {
@@ -326,6 +332,8 @@ void C10dFabric::State::give_up(const std::string& what, const std::string& why)
     const std::lock_guard guard(monitor_mutex);
     const auto stands = monitor->compareSet(kFailureKey, {}, to_bytes(text));
     if (!stands.empty()) text.assign(stands.begin(), stands.end());
+    const std::lock_guard lock(mutex);
+    failure = text;
   } catch (const std::exception&) {
     text = fmt::format(
         "rank {}: {} failed ({}), and the rendezvous store at {}:{} is gone: its process (rank 0 or the "
@@ -503,6 +511,8 @@ C10dFabric::~C10dFabric() {
   }
   state_->changed.notify_all();
   if (state_->watcher.joinable()) state_->watcher.join();
+  // Ranks that wait for us alone (up or down a tree) learn from the store who is to blame, not from us leaving.
+  if (state_->server && state_->failure) std::this_thread::sleep_for(3 * kBeat);
   state_->lane.reset();
   state_->receiving.clear();
   state_->sending.clear();

@@ -19,11 +19,12 @@ FlatModel::Buffer FlatModel::allocate(std::size_t count) {
   return Buffer(p);
 }
 
-FlatModel::FlatModel(const std::vector<std::pair<std::string, std::size_t>>& parameters) {
+FlatModel::FlatModel(const std::vector<Parameter>& parameters) {
   slots_.reserve(parameters.size());
-  for (const auto& [name, count] : parameters) {
-    slots_.push_back({name, count_, count});
-    count_ += count;
+  for (const Parameter& p : parameters) {
+    check(p.rows > 0 && p.count % p.rows == 0, "'{}' has {} elements in {} rows", p.name, p.count, p.rows);
+    slots_.push_back({p.name, count_, p.count, p.rows});
+    count_ += p.count;
   }
   weights_ = allocate(count_);
   grads_ = allocate(count_);

@@ -55,7 +55,7 @@ std::unique_ptr<torch::autograd::FunctionPostHook> make_hook(F f) {
 }  // namespace
 
 TorchModel::TorchModel(torch::nn::Module& module) : module_(module), hooks_(std::make_shared<Hooks>()) {
-  std::vector<std::pair<std::string, std::size_t>> sizes;
+  std::vector<Parameter> sizes;
   std::unordered_set<const void*> seen;
   for (const auto& item : module.named_parameters()) {
     const torch::Tensor& p = item.value();
@@ -69,7 +69,9 @@ TorchModel::TorchModel(torch::nn::Module& module) : module_(module), hooks_(std:
       continue;
     }
     hooks_->parameters.push_back(p);
-    sizes.emplace_back(item.key(), static_cast<std::size_t>(p.numel()));
+    const bool matrix = p.dim() > 1 && p.numel() > 0;
+    sizes.push_back(
+        {item.key(), static_cast<std::size_t>(p.numel()), matrix ? static_cast<std::size_t>(p.size(0)) : 1});
   }
   for (const auto& item : module.named_buffers()) others_.push_back(item.value());
   if (hooks_->parameters.empty()) fail<ConfigError>("the model has no parameter that requires a gradient");

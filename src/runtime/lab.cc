@@ -4,7 +4,9 @@
 #include <charconv>
 #include <cmath>
 #include <initializer_list>
+#include <limits>
 #include <optional>
+#include <utility>
 
 #include "slipstream/base/error.h"
 
@@ -52,6 +54,13 @@ LabSpec LabSpec::parse(std::string_view text) {
   }
   spec.delay_ms = *delay_ms;
   return spec;
+}
+
+double LabSpec::bits_per_second() const {
+  for (const auto& [unit, factor] : {std::pair{"bit", 1.0}, {"kbit", 1e3}, {"mbit", 1e6}, {"gbit", 1e9}}) {
+    if (const auto number = number_with_unit(rate, {unit})) return *number * factor;
+  }
+  return std::numeric_limits<double>::infinity();
 }
 
 void Lab::require_root() {

@@ -28,6 +28,7 @@ struct LabSpec {
   double delay_ms = 0;
 
   static LabSpec parse(std::string_view text);  // "none", "100mbit", "1gbit,20ms"; ConfigError otherwise
+  double bits_per_second() const;               // infinity for "none"
 };
 
 class Lab {

@@ -1,31 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strategy/local_sgd.h"
 
-#include "base/vec.h"
 #include "fabric/metered_fabric.h"
+#include "strategy/synchronous_step.h"
+#include "topology/average.h"
 
 namespace slipstream {
 
 void LocalSgd::on_step(Step& s) {
   if (warmup_.active(s.t)) {
-    s.net.sum(s.model.grads()).wait();
-    s.opt.step(s.model.weights(), s.model.grads(), 1.0F / static_cast<float>(s.net.size()));  // (1)
+    synchronous_step(s);  // (1)
     return;
   }
-  s.opt.step(s.model.weights(), s.model.grads());               // (2)
-  if (average_.sends(s.t - warmup_.steps)) average_weights(s);  // (3)
+  s.opt.step(s.model.weights(), s.model.grads());                              // (2)
+  if (average_.sends(s.t - warmup_.steps)) average(s.net, s.model.weights());  // (3)
 }
 
 // A last average where the run does not end on one; ranks that agree already are left as they are, bit for bit.
 void LocalSgd::on_finish(Step& s) {
   const std::int64_t last = s.t - 1;
   if (s.t == 0 || warmup_.active(last) || average_.sends(last - warmup_.steps)) return;
-  average_weights(s);
-}
-
-void LocalSgd::average_weights(Step& s) {
-  s.net.sum(s.model.weights()).wait();
-  vec::scale(s.model.weights(), 1.0F / static_cast<float>(s.net.size()));
+  average(s.net, s.model.weights());
 }
 
 double LocalSgd::bytes_sent(const Options& options, const TrafficQuery& q) {

@@ -43,8 +43,6 @@ class LocalSgd final : public Strategy {
   void visit(StateVisitor&) override {}  // nothing outlives a step but the weights
 
  private:
-  void average_weights(Step& s);
-
   Warmup warmup_;
   Every average_;  // counted from the end of the warm-up
 };

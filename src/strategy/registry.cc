@@ -4,9 +4,16 @@
 
 #include "strategy/asgd.h"
 #include "strategy/bsp.h"
+#include "strategy/dasgd.h"
+#include "strategy/diloco.h"
+#include "strategy/gs_sgd.h"
+#include "strategy/gtopk_sgd.h"
+#include "strategy/lags_sgd.h"
 #include "strategy/local_sgd.h"
 #include "strategy/osp.h"
+#include "strategy/power_sgd.h"
 #include "strategy/r2sp.h"
+#include "strategy/sketched_sgd.h"
 #include "strategy/ssd_sgd.h"
 #include "strategy/ssp.h"
 #include "strategy/sync_sgd.h"
@@ -19,6 +26,16 @@ Registry Registry::builtin() {
   registry.add(SyncSgd::info());
   registry.add(LocalSgd::info());
   registry.add(TopkSgd::info());
+  registry.add(LagsSgd::info());
+  registry.add(GtopkSgd::info());
+  registry.add(GsSgd::info());
+  registry.add(SketchedSgd::info());
+  registry.add(PowerSgd::info());
+  registry.add(DaSgd::info());
+  registry.add(Cocod::info());
+  registry.add(OverlapLocal::info());
+  registry.add(Diloco::info());
+  registry.add(StreamingDiloco::info());
   registry.add(Bsp::info());
   registry.add(SsdSgd::info());
   registry.add(Osp::info());

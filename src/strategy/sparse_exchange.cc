@@ -9,6 +9,7 @@
 
 #include "base/vec.h"
 #include "schedule/warmup.h"
+#include "strategy/finite_gradient.h"
 
 namespace slipstream {
 namespace {
@@ -45,8 +46,7 @@ std::size_t SparseOptions::entries(std::size_t count, std::int64_t t) const {
   if (warmup.active(t))
     share = std::max(
         share, std::pow(0.25, 1 + std::floor(4.0 * static_cast<double>(t) / static_cast<double>(density_warmup))));
-  const auto wanted = static_cast<std::size_t>(share * static_cast<double>(count));
-  return std::min(count, std::max<std::size_t>(1, wanted));
+  return entries_at(share, count);
 }
 
 double SparseOptions::bytes_sent(std::size_t count, const TrafficQuery& q) const {
@@ -54,36 +54,51 @@ double SparseOptions::bytes_sent(std::size_t count, const TrafficQuery& q) const
   return SparseGather::bytes_sent(entries(count, q.t), count, value_format(wire), q.workers);
 }
 
-SparseExchange::SparseExchange(const SparseOptions& options, std::size_t count)
-    : options_(options), format_(value_format(options.wire)), owed_(count, options.momentum == "corrected") {}
+SparseExchange::SparseExchange(const SparseOptions& options, FlatModel& model)
+    : options_(options),
+      format_(value_format(options.wire)),
+      owed_(model.count(), options.momentum == "corrected"),
+      settled_(model.slots().size(), true) {}
 
-void SparseExchange::start(Step& s, const Bucket& piece) {
-  if (piece.count == 0) return;
-  const auto grads = s.model.grads(piece);
-  if (const std::size_t bad = vec::first_nonfinite(grads); bad < grads.size()) {
-    fail<DivergedError>(
-        "the gradient of '{}' on rank {} is not finite at step {}; try a smaller --lr, a warm-up "
-        "(--lr-warmup-steps) or --clip-norm",
-        s.model.slot_at(piece.offset + bad).name, s.net.rank(), s.t);
-  }
-  owed_.take(piece.offset, grads, 1.0F, static_cast<float>(s.opt.options().momentum),
-             options_.entries(piece.count, s.t), selected_);
+void SparseExchange::start(Step& s, const Bucket& bucket, std::size_t entries) {
+  if (bucket.count == 0) return;
+  const auto grads = s.model.grads(bucket);
+  require_finite(s, bucket.offset, bucket.count);
+  owed_.take(bucket.offset, grads, unit(s), static_cast<float>(s.opt.options().momentum), entries, selected_);
+  std::fill(settled_.begin() + static_cast<std::ptrdiff_t>(bucket.first_slot),
+            settled_.begin() + static_cast<std::ptrdiff_t>(bucket.end_slot), false);
   if (format_ != sparse_payload::ValueFormat::kFp32) {
-    const auto residual = owed_.residual().subspan(piece.offset, piece.count);
+    const auto residual = owed_.residual().subspan(bucket.offset, bucket.count);
     for (std::size_t i = 0; i < selected_.values.size(); ++i) {
       residual[selected_.indices[i]] = selected_.values[i] - sparse_payload::rounded(selected_.values[i], format_);
     }
   }
-  if (started_ == pieces_.size()) pieces_.push_back({piece, SparseGather(format_)});
-  Piece& next = pieces_[started_++];
-  next.bucket = piece;
-  next.gather.start(s.net, selected_, piece.count);
+  next_piece(bucket, false).gather.start(s.net, selected_, bucket.count);
+}
+
+void SparseExchange::start_dense(Step& s, const Bucket& bucket) {
+  if (bucket.count == 0) return;
+  const auto grads = s.model.grads(bucket);
+  const auto first = settled_.begin() + static_cast<std::ptrdiff_t>(bucket.first_slot);
+  const auto end = settled_.begin() + static_cast<std::ptrdiff_t>(bucket.end_slot);
+  const bool settled = std::all_of(first, end, [](bool one) { return one; });
+  if (!settled) require_finite(s, bucket.offset, bucket.count);  // else no memory can be spoilt; the loss will tell
+  owed_.take_all(bucket.offset, grads, unit(s), static_cast<float>(s.opt.options().momentum), settled);
+  std::fill(first, end, true);
+  next_piece(bucket, true).sum = s.net.sum(grads);
 }
 
 void SparseExchange::finish(Step& s) {
-  for (std::size_t i = 0; i < started_; ++i) pieces_[i].gather.finish(s.model.grads(pieces_[i].bucket));
+  for (std::size_t i = 0; i < started_; ++i) {
+    Piece& piece = pieces_[i];
+    if (piece.dense) {
+      piece.sum.wait();
+    } else {
+      piece.gather.finish(s.model.grads(piece.bucket));
+    }
+  }
   started_ = 0;
-  const float mean = 1.0F / static_cast<float>(s.net.size());
+  const float mean = 1.0F / static_cast<float>(s.net.size()) / unit(s);
   if (options_.momentum == "after") {
     s.opt.step(s.model.weights(), s.model.grads(), mean);
     return;
@@ -92,6 +107,27 @@ void SparseExchange::finish(Step& s) {
   vec::sgd_step(
       s.model.weights(), s.model.grads(), {},
       {.lr = static_cast<float>(s.opt.lr()), .weight_decay = static_cast<float>(sgd.weight_decay), .scale = mean});
+}
+
+void SparseExchange::visit(StateVisitor& v) {
+  owed_.visit(v);
+  std::fill(settled_.begin(), settled_.end(), false);  // the visitor may have restored anything
+}
+
+SparseExchange::Piece& SparseExchange::next_piece(const Bucket& bucket, bool dense) {
+  if (started_ == pieces_.size()) pieces_.emplace_back(format_);
+  Piece& piece = pieces_[started_++];
+  piece.bucket = bucket;
+  piece.dense = dense;
+  return piece;
+}
+
+float SparseExchange::unit(const Step& s) const {
+  if (!options_.lr_inside) return 1.0F;
+  if (!(s.opt.lr() > 0)) {
+    fail<ConfigError>("lr_inside=true needs a learning rate above 0, but it is {} at step {}", s.opt.lr(), s.t);
+  }
+  return static_cast<float>(s.opt.lr());
 }
 
 }  // namespace slipstream

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SparseExchange: the part that all strategies with local top-k selection share. Of a piece of the gradient it sends
-// the k largest entries of what this worker owes (error feedback), and replaces the gradient by the sum of what all
-// workers sent. A gradient that is not finite is refused, by its layer's name, before anything is touched or sent.
+// the k largest entries of what this worker owes (error feedback), or all of it, and replaces the gradient by the sum
+// of what all workers sent. A gradient that is not finite is refused, by its layer's name, before anything is touched
+// or sent.
 #pragma once
 
 #include <slipstream/strategy/registry.h>
 #include <slipstream/strategy/strategy.h>
 
 #include <cstdint>
+#include <deque>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +25,7 @@ struct SparseOptions {
   std::int64_t density_warmup = 0;
   std::string momentum = "after";
   std::string wire = "fp32";
+  bool lr_inside = false;  // what is owed is in units of weights: each gradient keeps the learning rate of its step
 
   void describe(OptionSet& o);
 
@@ -35,27 +39,35 @@ struct SparseOptions {
 
 class SparseExchange {
  public:
-  SparseExchange(const SparseOptions& options, std::size_t count);
+  SparseExchange(const SparseOptions& options, FlatModel& model);
 
-  void start(Step& s, const Bucket& piece);  // selects and sends; never waits
+  void start(Step& s, const Bucket& piece, std::size_t entries);  // selects and sends; never waits
+  void start_dense(Step& s, const Bucket& piece);                 // sends all that is owed, in fp32; never waits
   // Waits for all pieces in the order they were started, then updates the weights with the mean.
   void finish(Step& s);
 
-  ErrorFeedback& owed() { return owed_; }
-  void visit(StateVisitor& v) { owed_.visit(v); }
+  void visit(StateVisitor& v);
 
  private:
   struct Piece {
+    explicit Piece(sparse_payload::ValueFormat format) : gather(format) {}
+
     Bucket bucket;
-    SparseGather gather;
+    bool dense = false;
+    SparseGather gather;  // of a sparse piece
+    InFlight sum;         // of a dense one
   };
+
+  Piece& next_piece(const Bucket& bucket, bool dense);
+  float unit(const Step& s) const;  // what a gradient is multiplied with before it is owed
 
   SparseOptions options_;
   sparse_payload::ValueFormat format_;
   ErrorFeedback owed_;
-  Sparse selected_;  // scratch
-  std::vector<Piece> pieces_;
-  std::size_t started_ = 0;  // of pieces_, this step
+  std::vector<bool> settled_;  // by slot: nothing is owed there
+  Sparse selected_;            // scratch
+  std::deque<Piece> pieces_;   // never moved: what is in flight uses their memory
+  std::size_t started_ = 0;    // of pieces_, this step
 };
 
 }  // namespace slipstream

@@ -5,13 +5,13 @@ namespace slipstream {
 
 void TopkSgd::on_start(Step& s) {
   options_.check_optimizer(s.opt.options());
-  exchange_.emplace(options_, s.model.count());
+  exchange_.emplace(options_, s.model);
 }
 
 void TopkSgd::on_step(Step& s) {
   const Bucket whole{.count = s.model.count(), .end_slot = s.model.slots().size()};
-  exchange_->start(s, whole);  // (1) (2)
-  exchange_->finish(s);        // (3) (4)
+  exchange_->start(s, whole, options_.entries(whole.count, s.t));  // (1) (2)
+  exchange_->finish(s);                                            // (3) (4)
 }
 
 double TopkSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
@@ -30,7 +30,8 @@ StrategyInfo TopkSgd::info() {
                       "  (2) s <- the k largest entries of e, moved out of e",
                       "  (3) G <- sum over workers of s                  all-gather of indices and values, blocking",
                       "  (4) w <- w - step(G / P)"},
-      .bytes_per_step = "(P-1) × about (32 + k × 5.6) bytes at density 0.01, k × 6.3 at 0.001; k = density × parameters",
+      .bytes_per_step =
+          "(P-1) × about (32 + k × 5.6) bytes at density 0.01, k × 6.3 at 0.001; k = density × parameters",
       .waits_for = "every worker's selection, in every step, after backward",
       .notes = {"One selection over the whole model: nothing overlaps backward.",
                 "Nothing is lost: what is not sent, and what rounding takes away, is added to the next gradient.",

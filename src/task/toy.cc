@@ -16,15 +16,25 @@ namespace {
 // What a stream of random numbers is for; part of its key, so that streams never meet.
 enum Stream : std::uint64_t { kTarget = 1, kNoise, kWeights, kCentres, kBatch };
 
+// The rows of the squarest matrix of so many elements.
+std::size_t near_square_rows(std::size_t count) {
+  std::size_t rows = 1;
+  for (std::size_t r = 1; r * r <= count; ++r) {
+    if (count % r == 0) rows = r;
+  }
+  return rows;
+}
+
 }  // namespace
 
 QuadraticTask::QuadraticTask(const QuadraticOptions& options)
     : options_(options), count_(std::accumulate(options.layers.begin(), options.layers.end(), std::size_t{0})) {}
 
-std::vector<std::pair<std::string, std::size_t>> QuadraticTask::parameters() const {
-  std::vector<std::pair<std::string, std::size_t>> layers;
+std::vector<Parameter> QuadraticTask::parameters() const {
+  std::vector<Parameter> layers;
   for (std::size_t i = 0; i < options_.layers.size(); ++i) {
-    layers.emplace_back("layer" + std::to_string(i), options_.layers[i]);
+    const std::size_t count = options_.layers[i];
+    layers.push_back({"layer" + std::to_string(i), count, near_square_rows(count)});
   }
   return layers;
 }
@@ -64,10 +74,10 @@ MlpTask::MlpTask(const MlpOptions& options) : options_(options), centres_(option
   for (double& x : centres_) x = rng.normal();
 }
 
-std::vector<std::pair<std::string, std::size_t>> MlpTask::parameters() const {
-  return {{"fc1.weight", options_.hidden * options_.inputs},
+std::vector<Parameter> MlpTask::parameters() const {
+  return {{"fc1.weight", options_.hidden * options_.inputs, options_.hidden},
           {"fc1.bias", options_.hidden},
-          {"fc2.weight", options_.classes * options_.hidden},
+          {"fc2.weight", options_.classes * options_.hidden, options_.classes},
           {"fc2.bias", options_.classes}};
 }
 

@@ -7,11 +7,11 @@
 //   MlpTask        a classifier with one hidden layer on synthetic clusters; a fresh batch per rank and step
 #pragma once
 
+#include <slipstream/model/flat_model.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <utility>
 #include <vector>
 
 namespace slipstream {
@@ -20,7 +20,7 @@ class ToyTask {
  public:
   virtual ~ToyTask() = default;
 
-  virtual std::vector<std::pair<std::string, std::size_t>> parameters() const = 0;
+  virtual std::vector<Parameter> parameters() const = 0;
   virtual void init(std::span<float> weights, std::uint64_t seed) const = 0;
 
   // Writes the gradient of rank's batch of step t; returns the loss.
@@ -38,7 +38,7 @@ class QuadraticTask final : public ToyTask {
  public:
   explicit QuadraticTask(const QuadraticOptions& options = {});
 
-  std::vector<std::pair<std::string, std::size_t>> parameters() const override;
+  std::vector<Parameter> parameters() const override;
   void init(std::span<float> weights, std::uint64_t seed) const override;
   double gradient(std::span<const float> weights, std::span<float> grads, int rank, std::int64_t t) const override;
 
@@ -65,7 +65,7 @@ class MlpTask final : public ToyTask {
  public:
   explicit MlpTask(const MlpOptions& options = {});  // throws ConfigError for an empty dimension
 
-  std::vector<std::pair<std::string, std::size_t>> parameters() const override;
+  std::vector<Parameter> parameters() const override;
   void init(std::span<float> weights, std::uint64_t seed) const override;
   double gradient(std::span<const float> weights, std::span<float> grads, int rank, std::int64_t t) const override;
 

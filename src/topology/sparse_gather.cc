@@ -17,10 +17,14 @@ void SparseGather::start(Fabric& net, const Sparse& entries, std::size_t dimensi
 }
 
 void SparseGather::finish(std::span<float> out) {
-  gather_.wait();
   vec::zero(out);
+  finish_adding(out, 1.0F);
+}
+
+void SparseGather::finish_adding(std::span<float> out, float scale) {
+  gather_.wait();
   for (std::size_t at = 0; at < all_.size(); at += mine_.size()) {
-    sparse_payload::add_to(std::span(all_).subspan(at, mine_.size()), out, 1.0F);
+    sparse_payload::add_to(std::span(all_).subspan(at, mine_.size()), out, scale);
   }
 }
 

@@ -26,6 +26,11 @@ class SparseGather {
   // Waits; out = sum over ranks. `out` has `dimension` elements.
   void finish(std::span<float> out);
 
+  // Waits; out = out + scale × sum over ranks, touching only elements that somebody sent. May be repeated.
+  void finish_adding(std::span<float> out, float scale);
+
+  bool done() const { return gather_.done(); }
+
   // Bytes each rank sends for `count` entries.
   static double bytes_sent(std::size_t count, std::size_t dimension, sparse_payload::ValueFormat format, int ranks);
 

@@ -80,6 +80,20 @@ TEST_F(Options, NumbersMustBeNumbersToTheLastCharacter) {
   for (const char* bad : {"", "0.5s", "half"}) EXPECT_TRUE(contains(refusal("rate", bad), "takes a number")) << bad;
 }
 
+TEST(OptionSet, AutoStandsForNoNumber) {
+  std::optional<std::int64_t> delay = 3;
+  OptionSet set("strategy sample");
+  set.integer_or_auto("delay", delay, {0, 10}, kChangesResult, "steps");
+  EXPECT_EQ(set.all()[0].default_value, "3");
+  set.set("delay", "auto");
+  EXPECT_FALSE(delay.has_value());
+  EXPECT_EQ(set.all()[0].get(), "auto");
+  set.set("delay", "0");
+  EXPECT_EQ(delay, 0);
+  for (const char* bad : {"11", "-1", "automatic", ""}) EXPECT_THROW(set.set("delay", bad), ConfigError) << bad;
+  EXPECT_EQ(delay, 0);
+}
+
 TEST_F(Options, ABooleanIsTrueOrFalseOnly) {
   set_.set("fast", "true");
   set_.set("fast", "false");

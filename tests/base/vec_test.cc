@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -85,6 +86,15 @@ TEST(Vec, ScalesAddsAndSubtractsAsAScalarLoopDoes) {
                        [](Spans s, std::size_t i) { s.y[i] = 0.3F * s.y[i] + (1.0F - 0.3F) * s.x[i]; });
   expect_equals_scalar([](Spans s) { vec::subtract(s.u, s.y, s.x); },
                        [](Spans s, std::size_t i) { s.u[i] = s.y[i] - s.x[i]; });
+}
+
+TEST(Vec, SnapshotsAndMergesAsAScalarLoopDoes) {
+  expect_equals_scalar([](Spans s) { vec::copy_twice(s.y, s.v, s.x); },
+                       [](Spans s, std::size_t i) { s.y[i] = s.v[i] = s.x[i]; });
+  expect_equals_scalar([](Spans s) { vec::mix(s.y, 0.3F, s.x, 0.1F); },
+                       [](Spans s, std::size_t i) { s.y[i] = 0.3F * s.y[i] + 0.1F * s.x[i]; });
+  expect_equals_scalar([](Spans s) { vec::rebase(s.y, s.v, s.x, 0.3F); },
+                       [](Spans s, std::size_t i) { s.y[i] = (s.y[i] - s.v[i]) + 0.3F * s.x[i]; });
 }
 
 TEST(Vec, WritesInPlaceWhereTheOutputIsAnInput) {
@@ -168,6 +178,16 @@ TEST(Vec, SumsAbsoluteProductsInOneOrderOnEveryProcessor) {
   }
 }
 
+TEST(Vec, DotMultipliesElementByElement) {
+  for (const std::size_t count : {0, 1, 15, 16, 33, 1000}) {
+    const std::vector<float> a = random_values(count, 7, false), b = random_values(count, 8, false);
+    const std::vector<double> wide(a.begin(), a.end());
+    const double expected = std::inner_product(wide.begin(), wide.end(), b.begin(), 0.0);
+    const double size = std::sqrt(vec::sum_of_squares(a) * vec::sum_of_squares(b));
+    on_every_target([&] { EXPECT_NEAR(vec::dot(a, b), expected, 1e-12 * size) << count << " elements"; });
+  }
+}
+
 TEST(Vec, SumsSquaresThatAFloatCannotHold) {
   const std::vector<float> x = {3e38F, 3e38F};
   EXPECT_NEAR(vec::sum_of_squares(x) / 1.8e77, 1.0, 1e-6);
@@ -198,6 +218,11 @@ TEST(Vec, RefusesSpansOfDifferentSizes) {
   EXPECT_THROW(vec::add(three, four), Error);
   EXPECT_THROW(vec::add_scaled(three, four, 1.0F), Error);
   EXPECT_THROW(vec::lerp(three, four, 1.0F), Error);
+  EXPECT_THROW(vec::mix(three, 1.0F, four, 1.0F), Error);
+  EXPECT_THROW(vec::copy_twice(three, four, three), Error);
+  EXPECT_THROW(vec::copy_twice(four, three, three), Error);
+  EXPECT_THROW(vec::rebase(three, four, three, 1.0F), Error);
+  EXPECT_THROW(vec::rebase(three, three, four, 1.0F), Error);
   EXPECT_THROW(vec::subtract(three, three, four), Error);
   EXPECT_THROW(vec::subtract(three, four, three), Error);
   EXPECT_THROW(vec::sgd_step(three, four, {}, {}), Error);

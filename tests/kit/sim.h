@@ -23,7 +23,7 @@ inline SimJobOptions sim_job(const Variant& variant, int ranks, std::int64_t ste
   SimJobOptions job;
   job.world.ranks = ranks;
   job.world.link = {0.0005, 20'000.0};  // a step's messages take about as long as its computing
-  job.task = std::make_shared<QuadraticTask>(QuadraticOptions{.layers = {6, 1, 0, 11, 2}});
+  job.task = std::make_shared<QuadraticTask>(QuadraticOptions{.layers = {6, 1, 0, 24, 2}});
   job.make_strategy = variant.configure().make;
   job.optimizer = {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01};
   job.lr = [](std::int64_t t) { return 0.1 / (1.0 + 0.1 * static_cast<double>(t)); };

@@ -57,6 +57,7 @@ inline std::vector<std::string> split(const std::string& text, const std::string
 inline std::vector<std::string> other_values(const Option& option) {
   std::vector<std::string> values;
   if (option.kind.find('|') != std::string::npos) values = split(option.kind, "|");
+  if (option.kind == "auto|integer") values = {"auto", "0", "1", "3"};
   if (option.kind == "integer") values = {"0", "1", "3"};
   if (option.kind == "number") values = {"0", "0.00001", "0.00003", "0.25", "0.5", "1", "3"};
   const auto ends = split(option.allowed, " … ");
@@ -75,8 +76,8 @@ inline std::vector<std::string> other_values(const Option& option) {
   return values;
 }
 
-// Every strategy: as it is by default, with every value of every choice, and with small numbers for its integers where
-// it takes them. A choice must work with the defaults of all else.
+// Every strategy: as it is by default, with every value of every choice, and with one other small number for each of its
+// integers, where it takes one. A choice must work with the defaults of all else.
 inline std::vector<Variant> variants() {
   const Registry registry = Registry::builtin();
   std::vector<Variant> all;
@@ -87,8 +88,12 @@ inline std::vector<Variant> variants() {
     for (const Option& option : configured.options.all()) {
       if (option.changes != Changes::kResult) continue;
       const bool choice = option.kind.find('|') != std::string::npos;
-      for (const std::string& pair : other_values(option)) {
-        if (choice || (option.kind == "integer" && plain.with(pair).legal())) all.push_back(plain.with(pair));
+      auto pairs = other_values(option);
+      if (!choice) std::reverse(pairs.begin(), pairs.end());  // 3 before 1 and 0
+      for (const std::string& pair : pairs) {
+        if (!choice && (option.kind != "integer" || !plain.with(pair).legal())) continue;
+        all.push_back(plain.with(pair));
+        if (!choice) break;
       }
     }
   }

@@ -11,8 +11,8 @@ namespace slipstream {
 namespace {
 
 FlatModel model_of(const std::vector<std::size_t>& counts) {
-  std::vector<std::pair<std::string, std::size_t>> parameters;
-  for (const std::size_t count : counts) parameters.emplace_back("p" + std::to_string(parameters.size()), count);
+  std::vector<Parameter> parameters;
+  for (const std::size_t count : counts) parameters.push_back({"p" + std::to_string(parameters.size()), count});
   return FlatModel(parameters);
 }
 

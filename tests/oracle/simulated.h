@@ -21,8 +21,9 @@ class ProblemTask final : public ToyTask {
  public:
   explicit ProblemTask(const Problem& problem) : problem_(problem) {}
 
-  std::vector<std::pair<std::string, std::size_t>> parameters() const override {
-    return {{"first", 4}, {"one", 1}, {"none", 0}, {"last", problem_.size - 5}};
+  std::vector<Parameter> parameters() const override {
+    const std::size_t last = problem_.size - 5;
+    return {{"first", 4}, {"one", 1}, {"none", 0}, {"last", last, last % 5 == 0 ? 5UL : 1UL}};
   }
   void init(std::span<float> weights, std::uint64_t) const override {
     const Vec start = problem_.start();

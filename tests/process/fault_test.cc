@@ -45,6 +45,15 @@ TEST_F(LostWorker, IsNamedByTheSurvivorsWithoutASupervisor) {
   }
 }
 
+// Rank 2 hears of rank 1 through rank 0 alone, which also holds the store and leaves first.
+TEST_F(LostWorker, IsNamedByThoseWhoOnlyTalkToOthers) {
+  for (const char* strategy : {"gs", "gtopk", "sketched"}) {
+    const auto ranks = start(3, {"--strategy", strategy});
+    ranks[1]->send(SIGKILL);
+    for (const std::size_t r : {0U, 2U}) expect_failure(ranks[r]->wait(), 4, {"rank 1 is lost"});
+  }
+}
+
 TEST_F(LostWorker, ThatHeldTheStoreIsNamedByTheSurvivors) {
   const auto ranks = start(3);
   ranks[0]->send(SIGKILL);

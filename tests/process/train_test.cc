@@ -142,6 +142,12 @@ TEST_F(EveryStrategy, ThatRoundsForTheWireLeavesEqualWeightsToo) {
   expect_agreement({"--strategy", "ssgd", "--workers", "2", "--set", "wire=fp16"});
 }
 
+TEST_F(EveryStrategy, ThatSendsDifferencesLeavesEqualWeightsToo) {
+  for (const char* codec : {"codec=topk", "codec=half", "codec=sketch"}) {
+    expect_agreement({"--strategy", "dasgd", "--workers", "3", "--set", codec});
+  }
+}
+
 class Json : public Job {};
 
 TEST_F(Json, IsTheOnlyLineOnStandardOutput) {
@@ -150,6 +156,15 @@ TEST_F(Json, IsTheOnlyLineOnStandardOutput) {
   ASSERT_FALSE(ended.out.empty());
   EXPECT_EQ(ended.out.find('\n'), ended.out.size() - 1);
   EXPECT_EQ(nlohmann::json::parse(ended.out)["steps"], 6);
+}
+
+TEST(BenchScale, PrintsARowForEveryNumberOfWorkers) {
+  const Ended ended = run(slipstream({"bench", "scale", "--strategy", "dasgd", "--set", "period=8", "--set", "delay=2",
+                                      "--max-workers", "8", "--link", "1gbit"}));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  expect_words(ended.out, {"dasgd period=8 delay=2", "% of linear", "|       1 |", "|       8 |"});
+  EXPECT_EQ(ended.out.find("|      16 |"), std::string::npos) << "more than --max-workers asked for";
+  EXPECT_EQ(run(slipstream({"bench", "scale", "--link", "fast"})).exit_code, 2);
 }
 
 TEST(BenchWire, PrintsARowForEverySizeItVerified) {

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "slipstream/base/error.h"
@@ -123,6 +124,10 @@ TEST(LabSpec, ParsesRateAndDelay) {
   EXPECT_EQ(LabSpec::parse("1gbit,20ms").delay_ms, 20);
   EXPECT_EQ(LabSpec::parse("none,0.5ms").delay_ms, 0.5);
   EXPECT_EQ(LabSpec::parse("2.5gbit").rate, "2.5gbit");
+  EXPECT_EQ(LabSpec::parse("2.5gbit").bits_per_second(), 2.5e9);
+  EXPECT_EQ(LabSpec::parse("100mbit,1ms").bits_per_second(), 1e8);
+  EXPECT_EQ(LabSpec::parse("500kbit").bits_per_second(), 5e5);
+  EXPECT_EQ(LabSpec::parse("none").bits_per_second(), std::numeric_limits<double>::infinity());
 }
 
 TEST(LabSpec, RejectsEverythingElseWithExamples) {

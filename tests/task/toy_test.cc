@@ -9,7 +9,7 @@ namespace {
 
 std::size_t count_of(const ToyTask& task) {
   std::size_t count = 0;
-  for (const auto& [name, size] : task.parameters()) count += size;
+  for (const Parameter& p : task.parameters()) count += p.count;
   return count;
 }
 

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,7 +35,7 @@ struct Range {
 
 struct Option {
   std::string name;
-  std::string kind;           // "integer", "number", "true|false", "a|b|c", "text"
+  std::string kind;           // "integer", "auto|integer", "number", "true|false", "a|b|c", "text"
   std::string allowed;        // for people: "1 … 1000000"; empty where anything goes
   std::string default_value;  // as it would be written on the command line
   std::string help;
@@ -48,6 +49,9 @@ class OptionSet {
   explicit OptionSet(std::string owner) : owner_(std::move(owner)) {}
 
   void integer(std::string name, std::int64_t& value, Range<std::int64_t> range, Changes changes, std::string help);
+  // "auto" is the empty value.
+  void integer_or_auto(std::string name, std::optional<std::int64_t>& value, Range<std::int64_t> range, Changes changes,
+                       std::string help);
   void real(std::string name, double& value, Range<double> range, Changes changes, std::string help);
   void boolean(std::string name, bool& value, Changes changes, std::string help);
   void choice(std::string name, std::string& value, std::vector<std::string> allowed, Changes changes,

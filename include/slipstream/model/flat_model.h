@@ -10,15 +10,22 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace slipstream {
 
+// A parameter tensor, seen as a matrix of `rows` (its first dimension) × count / rows; a vector is one row.
+struct Parameter {
+  std::string name;
+  std::size_t count = 0;  // may be 0
+  std::size_t rows = 1;
+};
+
 struct Slot {
   std::string name;
   std::size_t offset = 0;
-  std::size_t count = 0;  // may be 0
+  std::size_t count = 0;
+  std::size_t rows = 1;
 };
 
 struct Bucket {
@@ -31,8 +38,8 @@ struct Bucket {
 
 class FlatModel {
  public:
-  // Sizes by name, in registration order. Weights and gradients start as zeros.
-  explicit FlatModel(const std::vector<std::pair<std::string, std::size_t>>& parameters);
+  // In registration order. Weights and gradients start as zeros.
+  explicit FlatModel(const std::vector<Parameter>& parameters);
 
   std::size_t count() const { return count_; }
   std::span<float> weights() { return {weights_.get(), count_}; }

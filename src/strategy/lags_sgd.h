@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// LAGS-SGD: layer-wise adaptive gradient sparsification. Each layer's largest entries leave while backward works on the
+// layers before it, and as many of them as hide behind that work.
+//
+//   S. Shi, Z. Tang, Q. Wang, K. Zhao, X. Chu, "Layer-Wise Adaptive Gradient Sparsification for Distributed Deep
+//   Learning with Convergence Guarantees", ECAI 2020, arXiv 1911.08727;
+//   merging of layers: S. Shi et al., "Communication-Efficient Distributed Deep Learning with Merged Gradient
+//   Sparsification on GPUs" (OMGS-SGD), INFOCOM 2020.
+//
+//   as soon as the gradient of group l is there (l = L … 1):
+//     (1)  e_l <- e_l + g_l                                  what this worker owes; lr_inside: e_l + lr g_l
+//     (2)  s_l <- the k_l largest entries of e_l, moved out of e_l; all of them where the plan says dense
+//     (3)  start the all-gather of s_l                       it overlaps the backward of l-1 … 1
+//   after backward:
+//     (4)  G_l <- sum over workers of s_l, in the order of (3)
+//     (5)  w <- w - step(G / P)                              dense; lr_inside: of G / (lr P)
+//     (6)  after the first steps and then every so often: measure, agree, and plan groups and k_l anew
+//
+// The plan (strategy/lags_plan) is made of the mean times of all workers, so it is the same everywhere; what the times
+// were may change it from run to run, but never lets replicas differ. adaptive=false uses the density throughout: then
+// the result is a function of the data alone. Replicas stay bit-identical: records are added in rank order.
+#pragma once
+
+#include <slipstream/strategy/registry.h>
+#include <slipstream/strategy/strategy.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "strategy/lags_plan.h"
+#include "strategy/sparse_exchange.h"
+
+namespace slipstream {
+
+struct LagsOptions : SparseOptions {
+  double max_density = 0.01;  // changes the result, as all of them do
+  bool adaptive = true;
+  std::int64_t merge_elements = 8192;
+  std::int64_t replan_every = 500;
+
+  LagsOptions() { density = 0.005; }
+  void describe(OptionSet& o);
+};
+
+class LagsSgd final : public Strategy {
+ public:
+  using Options = LagsOptions;
+  explicit LagsSgd(const Options& options) : options_(options) {}
+
+  static StrategyInfo info();
+  static double bytes_sent(const Options& options, const TrafficQuery& q);
+  static bool follows_clock(const Options& options) { return options.adaptive; }
+
+  BucketRule buckets() const override { return BucketRule::per_slot(); }
+  void on_start(Step& s) override;
+  void on_bucket_ready(Step& s, const Bucket& layer) override;
+  void on_step(Step& s) override;
+  void visit(StateVisitor& v) override;
+  std::string news() override { return std::exchange(news_, {}); }
+
+ private:
+  std::size_t entries(const LagsGroup& group, std::int64_t t) const;
+  bool plans(std::int64_t t) const;
+  void plan(Step& s);
+  std::string describe_plan(const FlatModel& model) const;
+
+  Options options_;
+  std::optional<SparseExchange> exchange_;
+  std::vector<LagsGroup> groups_;  // the plan, in backward order
+  std::size_t next_ = 0;           // of groups_, this step
+  Bucket gathering_;               // layers of the next group that are ready
+
+  LagsTimes times_;  // sums over `measured_` steps; the link as of the last plan
+  double select_s_ = 0, left_at_ = 0;
+  std::size_t selected_ = 0;  // elements
+  std::int64_t measured_ = 0;
+  std::string news_;
+};
+
+}  // namespace slipstream
