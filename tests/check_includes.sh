@@ -15,8 +15,8 @@ fabric: base
 model: base
 optim: base
 schedule: base
-correction: base codec model
-topology: base fabric codec
+correction: base codec model optim
+topology: base fabric codec optim
 strategy: base codec fabric model optim schedule correction topology
 task: base model
 runtime: base codec fabric model optim schedule correction topology strategy task

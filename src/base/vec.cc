@@ -63,7 +63,9 @@ void Subtract(float* out, const float* a, const float* b, std::size_t count) {
                   HWY_ATTR { hn::StoreU(hn::Sub(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, out + i); });
 }
 
-double Dot(const float* a, const float* b, std::size_t count) {
+// The sum of the products, or of their absolute values.
+template <bool kAbsolute>
+HWY_INLINE double SumProducts(const float* a, const float* b, std::size_t count) {
   constexpr std::size_t kSums = 16;
   const hn::CappedTag<double, 8> d;
   const hn::Rebind<float, decltype(d)> narrow;
@@ -75,17 +77,24 @@ double Dot(const float* a, const float* b, std::size_t count) {
     for (std::size_t k = 0; k < kSums / kLanes; ++k) {
       const auto left = hn::PromoteTo(d, hn::LoadU(narrow, a + i + k * kLanes));
       const auto right = hn::PromoteTo(d, hn::LoadU(narrow, b + i + k * kLanes));
-      wide[k] = hn::Add(wide[k], hn::Mul(left, right));
+      const auto product = hn::Mul(left, right);
+      wide[k] = hn::Add(wide[k], kAbsolute ? hn::Abs(product) : product);
     }
   }
   double sums[kSums];
   for (std::size_t k = 0; k < kSums / kLanes; ++k) hn::StoreU(wide[k], d, sums + k * kLanes);
-  for (; i < count; ++i) sums[i % kSums] += static_cast<double>(a[i]) * static_cast<double>(b[i]);
+  for (; i < count; ++i) {
+    const double product = static_cast<double>(a[i]) * static_cast<double>(b[i]);
+    sums[i % kSums] += kAbsolute ? std::abs(product) : product;
+  }
   for (std::size_t half = kSums / 2; half > 0; half /= 2) {
     for (std::size_t k = 0; k < half; ++k) sums[k] += sums[k + half];
   }
   return sums[0];
 }
+
+double Dot(const float* a, const float* b, std::size_t count) { return SumProducts<false>(a, b, count); }
+double SumAbsProducts(const float* a, const float* b, std::size_t count) { return SumProducts<true>(a, b, count); }
 
 // Whether all bits of an exponent are set, by the largest magnitude as an integer. Blocks keep the test for a branch
 // out of the inner loop, and a hit is found by looking again at one block.
@@ -122,6 +131,7 @@ HWY_EXPORT(CopyTwice);
 HWY_EXPORT(Rebase);
 HWY_EXPORT(Subtract);
 HWY_EXPORT(Dot);
+HWY_EXPORT(SumAbsProducts);
 HWY_EXPORT(FirstNonfinite);
 
 namespace {
@@ -187,6 +197,11 @@ double dot(std::span<const float> a, std::span<const float> b) {
 }
 
 double sum_of_squares(std::span<const float> x) { return dot(x, x); }
+
+double sum_abs_products(std::span<const float> x, std::span<const float> y) {
+  same_size("sum_abs_products", x.size(), y.size());
+  return HWY_DYNAMIC_DISPATCH(SumAbsProducts)(x.data(), y.data(), x.size());
+}
 
 std::size_t first_nonfinite(std::span<const float> x) {
   return HWY_DYNAMIC_DISPATCH(FirstNonfinite)(x.data(), x.size());

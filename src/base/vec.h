@@ -32,6 +32,9 @@ void rebase(std::span<float> y, std::span<const float> from, std::span<const flo
 double dot(std::span<const float> a, std::span<const float> b);
 double sum_of_squares(std::span<const float> x);
 
+// Sum of |x_i y_i| in double, in the same order; the products themselves are exact.
+double sum_abs_products(std::span<const float> x, std::span<const float> y);
+
 // The index of the first infinity or NaN, x.size() where all are finite.
 std::size_t first_nonfinite(std::span<const float> x);
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/verbs.h"
 #include "runtime/scale_bench.h"
+#include "runtime/train.h"
 #include "runtime/wire_bench.h"
 
 namespace slipstream {
@@ -16,9 +17,10 @@ Verb add_bench(CLI::App& app) {
   auto a = std::make_shared<Arguments>();
   CLI::App& verb = *app.add_subcommand("bench", "measure the wire, simulate growth");
   verb.require_subcommand(1);
-  CLI::App& wire = *verb.add_subcommand("wire", "all-reduce times by size, verified while timed");
+  CLI::App& wire = *verb.add_subcommand("wire", "sums, pushes and pulls by size, verified while timed");
   wire.footer(
       "Times sums of 4 B to 64 MiB between N workers and checks every result.\n"
+      "Then the same sizes pushed to the servers and pulled back, spread over all of them.\n"
       "algorithm bandwidth = bytes / time; bus bandwidth = 2 (P-1)/P of it: what each port carried.\n"
       "\n"
       "  slipstream bench wire --workers 2 --lab 1gbit\n");
@@ -52,7 +54,8 @@ Verb add_bench(CLI::App& app) {
     launch_options.describe(set);
     apply_flags(a->given, set);
     launch_options.supervisor_fd = a->supervisor_fd;
-    return launch(launch_options, invocation, [&](const Rendezvous& at) { return run_wire_bench(a->wire, at); });
+    return launch(launch_options, invocation,
+                  [&](const Rendezvous& at) { return at.serves() ? run_server(at) : run_wire_bench(a->wire, at); });
   };
 }
 

@@ -10,6 +10,8 @@ constexpr const char* kExamples =
     "Examples:\n"
     "  slipstream train --workers 4 --strategy local --set period=8 --model mlp --epochs 3 --out runs/mlp\n"
     "  slipstream train --lab 100mbit --steps 50           the same job on a shaped 100 Mb/s network (root)\n"
+    "  slipstream train --strategy ssd --servers 1         gradients to a server process, weights back every few "
+    "steps\n"
     "  slipstream train --task text --data book.txt        a character-level language model on any UTF-8 file\n"
     "  torchrun --nproc_per_node 2 --no_python slipstream train …    or mpirun -n 2 …, srun -n 2 …\n"
     "  slipstream train --rank 0 --world-size 2 --master-addr HOST0 …    by hand, once on every machine\n";
@@ -27,8 +29,8 @@ const char* group_of(const std::string& name) {
   const auto in = [&name](auto&&... names) { return ((name == names) || ...); };
   if (in("strategy", "epochs", "steps", "seed", "out", "trace_steps", "json", "verbose")) return "The job";
   if (in("task", "data", "model", "batch", "accumulate", "width", "depth", "heads", "context")) return "Data and model";
-  if (in("workers", "rank", "world_size", "master_addr", "master_port", "interface", "timeout", "join_timeout",
-         "lab")) {
+  if (in("workers", "servers", "rank", "world_size", "master_addr", "master_port", "interface", "timeout",
+         "join_timeout", "lab")) {
     return "Workers and network";
   }
   return "Optimizer and learning rate";
@@ -59,8 +61,9 @@ Verb add_train(CLI::App& app) {
     config.set.insert(config.set.end(), a->set.begin(), a->set.end());
     config.launch.supervisor_fd = a->supervisor_fd;
     config.validate(invocation.registry);
-    return launch(config.launch, invocation,
-                  [&](const Rendezvous& at) { return run_worker(config, invocation.registry, at); });
+    return launch(config.launch, invocation, [&](const Rendezvous& at) {
+      return at.serves() ? run_server(at) : run_worker(config, invocation.registry, at);
+    });
   };
 }
 

@@ -10,10 +10,12 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <array>
 #include <condition_variable>
 #include <csignal>
 #include <deque>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -33,6 +35,7 @@ using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
 constexpr const char* kFailureKey = "slipstream/failure";
 constexpr auto kBeat = Millis(500);
+constexpr auto kForever = std::chrono::duration_cast<Millis>(std::chrono::hours(24 * 365));  // while all are alive
 
 Millis to_millis(double seconds) { return Millis(static_cast<std::int64_t>(seconds * 1000)); }
 std::vector<std::uint8_t> to_bytes(const std::string& text) { return {text.begin(), text.end()}; }
@@ -175,23 +178,66 @@ struct C10dFabric::State {
   bool closing = false;
   std::mutex monitor_mutex;  // guards `monitor`
   std::thread watcher;
-  std::optional<Lane> lane;  // last: its thread ends first
+
+  int servers = 0;                                                  // that are open
+  std::array<c10::intrusive_ptr<c10d::ProcessGroupGloo>, 2> wires;  // by lane: all workers and servers
+  std::map<std::pair<int, Tag>, Lane> receiving;                    // by peer and lane: who waits for its messages
+  std::map<Tag, Lane> sending;
+  std::thread host;               // of the server beside this worker …
+  std::shared_ptr<State> hosted;  // … and its endpoint, once there
+  std::optional<Lane> lane;       // last: its thread ends first
 
   explicit State(const Rendezvous& rendezvous) : at(rendezvous) {}
   void join();
-  c10::intrusive_ptr<c10d::ProcessGroupGloo> make_group(const std::string& name);
+  void await_ranks(int first, int last);
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> make_group(const std::string& name, int ranks);
+  void open_wires(int count);
+  bool over_wires(int peer) const { return peer >= at.size || at.serves(); }
+  std::string name_of(int peer) const;
+  void abandon();
   void watch();
   std::vector<int> silent_ranks();
   [[noreturn]] void give_up(const std::string& what, const std::string& why);
   void sum_half(std::span<float> values, Wire wire);
 };
 
-c10::intrusive_ptr<c10d::ProcessGroupGloo> C10dFabric::State::make_group(const std::string& name) {
+c10::intrusive_ptr<c10d::ProcessGroupGloo> C10dFabric::State::make_group(const std::string& name, int ranks) {
   auto options = c10d::ProcessGroupGloo::Options::create();
   options->timeout = to_millis(at.timeout_seconds);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store), at.rank,
-                                                     at.size, options);
+  try {
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>(name, store), at.rank,
+                                                       ranks, options);
+  } catch (const std::exception& e) {
+    fail<FabricError>("cannot connect to the other ranks from {}: {}", address, first_line(e.what()));
+  }
+}
+
+std::string C10dFabric::State::name_of(int peer) const {
+  return peer < at.size ? fmt::format("rank {}", peer) : fmt::format("server {} (rank {})", peer - at.size, peer);
+}
+
+// Waits for the first sign of life of ranks first … last-1.
+void C10dFabric::State::await_ranks(int first, int last) {
+  std::vector<std::string> keys;
+  for (int r = first; r < last; ++r) keys.push_back(beat_key(r));
+  try {
+    store->wait(keys, to_millis(at.join_timeout_seconds));
+  } catch (const std::exception&) {
+    std::vector<std::string> missing;
+    for (int r = first; r < last; ++r) {
+      if (!store->check({beat_key(r)})) missing.push_back(name_of(r));
+    }
+    fail<FabricError>("{} of {} did not join within {:.0f} s", fmt::join(missing, ", "), last, at.join_timeout_seconds);
+  }
+}
+
+void C10dFabric::State::open_wires(int count) {
+  await_ranks(at.size, at.size + count);
+  wires[kUrgent] = make_group("urgent", at.size + count);
+  wires[kBackground] = make_group("background", at.size + count);
+  const std::lock_guard lock(mutex);
+  servers = count;
 }
 
 void C10dFabric::State::join() {
@@ -211,26 +257,11 @@ void C10dFabric::State::join() {
   store = open_store(at.master_addr, at.master_port, false, at.join_timeout_seconds);
   monitor = open_store(at.master_addr, at.master_port, false, at.join_timeout_seconds);
 
-  std::vector<std::string> keys;
-  for (int r = 0; r < at.size; ++r) keys.push_back(beat_key(r));
   if (store->add(beat_key(at.rank), 1) != 1) {
     fail<ConfigError>("two processes claim rank {} of this job; give every process its own --rank", at.rank);
   }
-  try {
-    store->wait(keys, to_millis(at.join_timeout_seconds));
-  } catch (const std::exception&) {
-    std::vector<int> missing;
-    for (int r = 0; r < at.size; ++r) {
-      if (!store->check({beat_key(r)})) missing.push_back(r);
-    }
-    fail<FabricError>("rank {} of {} did not join within {:.0f} s", fmt::join(missing, ", "), at.size,
-                      at.join_timeout_seconds);
-  }
-  try {
-    group = make_group("group");
-  } catch (const std::exception& e) {
-    fail<FabricError>("cannot connect to the other ranks from {}: {}", address, first_line(e.what()));
-  }
+  await_ranks(0, at.size);
+  if (!at.serves()) group = make_group("group", at.size);
   const std::string name = interface_match("", address);
   interface = name.empty() ? address : address + " on " + name;
   watcher = std::thread([this] { watch(); });
@@ -263,17 +294,22 @@ void C10dFabric::State::watch() {
 }
 
 std::vector<int> C10dFabric::State::silent_ranks() {
-  const auto beats = [this] {
+  int ranks = at.size;
+  {
+    const std::lock_guard lock(mutex);
+    ranks += servers;
+  }
+  const auto beats = [this, ranks] {
     const std::lock_guard guard(monitor_mutex);  // not during the sleep: our own beats must go on
     std::vector<std::int64_t> counts;
-    for (int r = 0; r < at.size; ++r) counts.push_back(monitor->add(beat_key(r), 0));
+    for (int r = 0; r < ranks; ++r) counts.push_back(monitor->add(beat_key(r), 0));
     return counts;
   };
   const auto before = beats();
   std::this_thread::sleep_for(4 * kBeat);
   const auto after = beats();
   std::vector<int> silent;
-  for (int r = 0; r < at.size; ++r) {
+  for (int r = 0; r < ranks; ++r) {
     if (r != at.rank && after[static_cast<std::size_t>(r)] == before[static_cast<std::size_t>(r)]) silent.push_back(r);
   }
   return silent;
@@ -288,10 +324,11 @@ void C10dFabric::State::give_up(const std::string& what, const std::string& why)
   }
   std::string text;
   try {
-    const auto silent = silent_ranks();
-    text = silent.empty() ? fmt::format("rank {} gave up on {}: {}", at.rank, what, why)
-                          : fmt::format("rank {} is lost: no sign of life during {} (seen by rank {}: {})",
-                                        fmt::join(silent, ", "), what, at.rank, why);
+    std::vector<std::string> silent;
+    for (int r : silent_ranks()) silent.push_back(name_of(r));
+    text = silent.empty() ? fmt::format("{} gave up on {}: {}", name_of(at.rank), what, why)
+                          : fmt::format("{} is lost: no sign of life during {} (seen by {}: {})",
+                                        fmt::join(silent, ", "), what, name_of(at.rank), why);
     const std::lock_guard guard(monitor_mutex);
     const auto stands = monitor->compareSet(kFailureKey, {}, to_bytes(text));
     if (!stands.empty()) text.assign(stands.begin(), stands.end());
@@ -308,7 +345,7 @@ void C10dFabric::State::give_up(const std::string& what, const std::string& why)
 
 // Rounds, scatters the shards to their owners, adds them there in fp32 in rank order, rounds and gathers the sums.
 void C10dFabric::State::sum_half(std::span<float> values, Wire wire) {
-  if (!half_group) half_group = make_group("half");
+  if (!half_group) half_group = make_group("half", at.size);
   const std::size_t shard = sum_shard(values.size(), at.size);
   std::vector<std::uint16_t> mine(shard * static_cast<std::size_t>(at.size)), theirs(mine.size()), sum(shard);
   wire_encode(wire, values, std::span(mine).first(values.size()));
@@ -342,7 +379,7 @@ struct Ending {
 
 }  // namespace
 
-// An operation that reports its own end: c10d's collectives through their future, the lane's jobs directly.
+// An operation that reports its own end: c10d's collectives through their future, the lanes' jobs directly.
 template <typename State>
 class Reporting final : public Operation {
  public:
@@ -361,8 +398,15 @@ class Reporting final : public Operation {
   }
   void keep(WorkPtr work) { work_ = std::move(work); }
 
+  void let_abort() { abortable_ = true; }
+
   ~Reporting() override {  // the memory may go away after this: wait for the real end, whatever was announced
     std::unique_lock lock(state_->mutex);
+    if (abortable_ && !ending_->finished) {
+      lock.unlock();
+      work_->abort();
+      lock.lock();
+    }
     state_->changed.wait(lock, [this] { return ending_->finished; });
   }
   void wait() override {
@@ -381,12 +425,14 @@ class Reporting final : public Operation {
     return ending_->finished || state_->failure.has_value();
   }
   double finished_at() const override { return ending_->at; }
+  bool ended() const { return ending_->finished; }  // with the state's mutex held
 
  private:
   std::shared_ptr<State> state_;
   std::string what_;
   std::shared_ptr<Ending> ending_;
   WorkPtr work_;
+  bool abortable_ = false;
 };
 
 // A send or a receive, which c10d lets end only in wait().
@@ -431,13 +477,34 @@ InFlight collective(const std::shared_ptr<State>& state, std::string what, const
   return InFlight(std::move(operation));
 }
 
+// A send or receive between a worker and a server, which c10d lets end only in wait(): the lane's thread does that.
+template <typename State>
+InFlight on_lane(const std::shared_ptr<State>& state, std::string what, Lane& lane, WorkPtr work) {
+  auto operation = std::make_unique<Reporting<State>>(state, std::move(what));
+  operation->keep(work);
+  operation->let_abort();
+  lane.push([work = std::move(work), report = operation->reporter()] {
+    try {
+      report(work->wait(kForever) ? "" : "it was given up ");
+    } catch (const std::exception& e) {
+      report(std::string(e.what()) + " ");
+    }
+  });
+  return InFlight(std::move(operation));
+}
+
 }  // namespace
 
 C10dFabric::C10dFabric(const Rendezvous& rendezvous) : state_(std::make_shared<State>(rendezvous)) {
-  if (rendezvous.size > 1) state_->join();
+  if (rendezvous.size + rendezvous.servers > 1) state_->join();
+  if (rendezvous.serves()) state_->open_wires(rendezvous.servers);
 }
 
 C10dFabric::~C10dFabric() {
+  if (state_->host.joinable()) {  // nobody waited for the server's end: this worker did not take leave
+    state_->abandon();
+    state_->host.join();
+  }
   {
     const std::lock_guard lock(state_->mutex);
     state_->closing = true;
@@ -447,6 +514,9 @@ C10dFabric::~C10dFabric() {
   // Ranks that wait for us alone (up or down a tree) learn from the store who is to blame, not from us leaving.
   if (state_->server && state_->failure) std::this_thread::sleep_for(3 * kBeat);
   state_->lane.reset();
+  state_->receiving.clear();
+  state_->sending.clear();
+  for (auto& wire : state_->wires) wire.reset();
   // Their threads hold the state while they report an end; whoever lets go of it last must not have to join itself.
   state_->half_group.reset();
   state_->group.reset();
@@ -497,9 +567,82 @@ InFlight C10dFabric::gather(std::span<const std::byte> mine, std::span<std::byte
   });
 }
 
+int C10dFabric::servers() const { return state_->servers; }
+bool C10dFabric::beside(int rank) const {
+  return state_->servers > 0 && state_->at.servers == 0 && rank == size() + this->rank();
+}
+
+void C10dFabric::open_servers(const std::function<void(Fabric&)>& serve) {
+  State& s = *state_;
+  check(s.servers == 0, "the servers are opened twice");
+  if (!s.store) {  // alone: the server beside us is the first to be met
+    auto store = c10::static_intrusive_pointer_cast<c10d::TCPStore>(open_store("127.0.0.1", 0, true, 30));
+    s.at.master_addr = "127.0.0.1";
+    s.at.master_port = store->getPort();
+    s.server = store;
+    s.join();
+  }
+  if (s.at.servers > 0) return s.open_wires(s.at.servers);
+  Rendezvous beside = s.at;
+  beside.rank = s.at.size + s.at.rank;
+  beside.servers = s.at.size;
+  beside.hosts_store = false;
+  s.host = std::thread([state = &s, beside, serve] {
+    try {
+      C10dFabric endpoint(beside);
+      {
+        const std::lock_guard lock(state->mutex);
+        state->hosted = endpoint.state_;
+      }
+      try {
+        serve(endpoint);
+      } catch (const AnnouncedError&) {
+      } catch (const std::exception& e) {
+        endpoint.announce_failure(e.what());
+      }
+    } catch (const std::exception&) {  // it could not join; our own wait for it says so
+    }
+  });
+  s.open_wires(s.at.size);
+}
+
+void C10dFabric::close_servers() {
+  if (state_->host.joinable()) state_->host.join();
+}
+
+// Ends the server beside us, whatever it waits for.
+void C10dFabric::State::abandon() {
+  const std::lock_guard lock(mutex);
+  if (!hosted) return;
+  const std::lock_guard other(hosted->mutex);
+  if (!hosted->failure) hosted->failure = "the worker beside this server has ended";
+  hosted->changed.notify_all();
+}
+
+void C10dFabric::wait_any(std::span<Operation* const> operations) {
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] {
+    return state_->failure || std::any_of(operations.begin(), operations.end(),
+                                          [](Operation* one) { return static_cast<Reporting<State>*>(one)->ended(); });
+  });
+}
+
+void C10dFabric::announce_failure(const std::string& text) {
+  if (!state_->monitor) return;
+  try {
+    const std::lock_guard guard(state_->monitor_mutex);
+    state_->monitor->compareSet(kFailureKey, {}, to_bytes(text));
+  } catch (const std::exception&) {  // the store is gone, and with it the job
+  }
+}
+
 InFlight C10dFabric::send(int to, Tag tag, std::span<const std::byte> bytes) {
   if (bytes.empty()) return {};
   std::vector<torch::Tensor> tensors{bytes_view(bytes)};
+  if (state_->over_wires(to)) {
+    return on_lane(state_, fmt::format("send of {} bytes to {}", bytes.size(), state_->name_of(to)),
+                   state_->sending[tag], state_->wires[tag]->send(tensors, to, 0));
+  }
   return InFlight(std::make_unique<Direct<State>>(state_, fmt::format("send of {} bytes to rank {}", bytes.size(), to),
                                                   state_->group->send(tensors, to, static_cast<int>(tag))));
 }
@@ -507,6 +650,10 @@ InFlight C10dFabric::send(int to, Tag tag, std::span<const std::byte> bytes) {
 InFlight C10dFabric::recv(int from, Tag tag, std::span<std::byte> bytes) {
   if (bytes.empty()) return {};
   std::vector<torch::Tensor> tensors{bytes_view(bytes)};
+  if (state_->over_wires(from)) {
+    return on_lane(state_, fmt::format("receive of {} bytes from {}", bytes.size(), state_->name_of(from)),
+                   state_->receiving[{from, tag}], state_->wires[tag]->recv(tensors, from, 0));
+  }
   return InFlight(std::make_unique<Direct<State>>(state_,
                                                   fmt::format("receive of {} bytes from rank {}", bytes.size(), from),
                                                   state_->group->recv(tensors, from, static_cast<int>(tag))));

@@ -5,8 +5,9 @@
 // strategies carry no timers.
 //
 // Bytes of a collective are those its algorithm moves: a sum is a ring all-reduce, 2 (P-1)/P of the data each way (with
-// 16 bits a scatter and a gather of P equal shards); a gather sends its own part to P-1 others. Time during which
-// several operations are on the wire counts once.
+// 16 bits a scatter and a gather of P equal shards); a gather sends its own part to P-1 others. What goes to a server
+// in the same process is on no wire: it counts as time, not as bytes. Time during which several operations are on the
+// wire counts once.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
@@ -44,6 +45,11 @@ class MeteredFabric final : public Fabric {
   InFlight gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   InFlight send(int to, Tag tag, std::span<const std::byte> bytes) override;
   InFlight recv(int from, Tag tag, std::span<std::byte> bytes) override;
+  int servers() const override { return inner_.servers(); }
+  bool beside(int rank) const override { return inner_.beside(rank); }
+  void open_servers(const std::function<void(Fabric&)>& serve) override { inner_.open_servers(serve); }
+  void close_servers() override { inner_.close_servers(); }
+  void wait_any(std::span<Operation* const> operations) override;
 
   // What happened since the last call.
   Traffic take();

@@ -104,14 +104,14 @@ class SimCollectives::CollectiveOperation final : public SimOperation {
 std::shared_ptr<SimCollectives::Collective> SimCollectives::join(int rank, std::string_view kind, std::size_t bytes) {
   const std::int64_t number = issued_[static_cast<std::size_t>(rank)]++;
   auto& collective = open_[number];
-  const auto ranks = static_cast<std::size_t>(core_.ranks);
+  const auto ranks = static_cast<std::size_t>(core_.hosts.workers);
   if (!collective) {
     collective = std::make_shared<Collective>();
     collective->kind = kind;
     collective->bytes = bytes;
     collective->first_rank = rank;
     collective->number = number;
-    collective->missing = core_.ranks;
+    collective->missing = core_.hosts.workers;
     for (auto* flags : {&collective->issued, &collective->lost, &collective->gave_up}) flags->resize(ranks);
   }
   check(
@@ -140,15 +140,15 @@ void SimCollectives::start_if_complete(const std::shared_ptr<Collective>& collec
 }
 
 InFlight SimCollectives::sum(int rank, std::span<float> values, Wire wire) {
-  if (values.empty() || core_.ranks == 1) return {};
+  if (values.empty() || core_.hosts.workers == 1) return {};
   const std::string_view kind = sum_name(wire);
   auto collective = join(rank, kind, values.size_bytes());
   collective->wire = wire;
-  collective->rounds = 2 * (core_.ranks - 1);
-  collective->round_bytes = wire == Wire::kFp32
-                                ? static_cast<double>(values.size_bytes()) / core_.ranks
-                                : static_cast<double>(sum_shard(values.size(), core_.ranks) * sizeof(std::uint16_t));
-  collective->parts.resize(static_cast<std::size_t>(core_.ranks));
+  collective->rounds = 2 * (core_.hosts.workers - 1);
+  collective->round_bytes =
+      wire == Wire::kFp32 ? static_cast<double>(values.size_bytes()) / core_.hosts.workers
+                          : static_cast<double>(sum_shard(values.size(), core_.hosts.workers) * sizeof(std::uint16_t));
+  collective->parts.resize(static_cast<std::size_t>(core_.hosts.workers));
   auto& part = collective->parts[static_cast<std::size_t>(rank)];
   part.assign(values.begin(), values.end());
   round_to(wire, part);
@@ -161,7 +161,7 @@ InFlight SimCollectives::sum(int rank, std::span<float> values, Wire wire) {
 }
 
 InFlight SimCollectives::gather(int rank, std::span<const std::byte> mine, std::span<std::byte> all) {
-  const auto ranks = static_cast<std::size_t>(core_.ranks);
+  const auto ranks = static_cast<std::size_t>(core_.hosts.workers);
   check(all.size() == mine.size() * ranks, "gather of {} bytes over {} ranks: the result takes {} bytes, not {}",
         mine.size(), ranks, mine.size() * ranks, all.size());
   if (mine.empty()) return {};
@@ -170,7 +170,7 @@ InFlight SimCollectives::gather(int rank, std::span<const std::byte> mine, std::
     return {};
   }
   auto collective = join(rank, "gather", mine.size());
-  collective->rounds = core_.ranks - 1;
+  collective->rounds = core_.hosts.workers - 1;
   collective->round_bytes = static_cast<double>(mine.size());
   collective->all.resize(all.size());
   std::memcpy(collective->all.data() + static_cast<std::size_t>(rank) * mine.size(), mine.data(), mine.size());

@@ -22,7 +22,7 @@ namespace slipstream {
 
 class SimCollectives {
  public:
-  explicit SimCollectives(SimCore& core) : core_(core), issued_(static_cast<std::size_t>(core.ranks)) {}
+  explicit SimCollectives(SimCore& core) : core_(core), issued_(static_cast<std::size_t>(core.hosts.workers)) {}
 
   InFlight sum(int rank, std::span<float> values, Wire wire);
   InFlight gather(int rank, std::span<const std::byte> mine, std::span<std::byte> all);

@@ -58,7 +58,8 @@ bool Fault::separates(int a, int b) const {
   return kind == Kind::kPartition && inside(a) != inside(b);
 }
 
-SimFaults::SimFaults(const std::vector<Fault>& script, int ranks) : crashed_(static_cast<std::size_t>(ranks)) {
+SimFaults::SimFaults(const std::vector<Fault>& script, int ranks, SimHosts hosts)
+    : hosts_(hosts), crashed_(static_cast<std::size_t>(ranks)) {
   for (std::size_t i = 0; i < script.size(); ++i) {
     const Fault& fault = script[i];
     std::vector<int> named = fault.ranks;
@@ -89,6 +90,8 @@ std::string SimFaults::known_lost(int peer) const {
 }
 
 double SimFaults::slowdown(int from, int to) const {
+  from = hosts_.of(from);
+  to = hosts_.of(to);
   double product = 1.0;
   for (const Entry& entry : entries_) {
     if (!entry.active || entry.fault.kind != Fault::Kind::kSlow) continue;
@@ -108,7 +111,7 @@ const Fault* SimFaults::partition() const {
 
 const Fault* SimFaults::separating(int a, int b) const {
   for (const Entry& entry : entries_) {
-    if (entry.active && entry.fault.separates(a, b)) return &entry.fault;
+    if (entry.active && entry.fault.separates(hosts_.of(a), hosts_.of(b))) return &entry.fault;
   }
   return nullptr;
 }

@@ -50,6 +50,14 @@ struct Fault {
   bool separates(int a, int b) const;  // a partition, with a and b on different sides
 };
 
+// Which ranks share a machine, its port and its fate: each worker with its server where servers live beside workers.
+struct SimHosts {
+  int workers = 0;
+  bool beside = false;
+
+  int of(int rank) const { return beside && rank >= workers ? rank - workers : rank; }
+};
+
 // Which faults of a script are at work, and what follows for links and messages.
 class SimFaults {
  public:
@@ -61,7 +69,7 @@ class SimFaults {
   };
 
   // Throws ConfigError for ranks there are not and for values that make no sense.
-  SimFaults(const std::vector<Fault>& script, int ranks);
+  SimFaults(const std::vector<Fault>& script, int ranks, SimHosts hosts = {});
 
   std::vector<Entry>& entries() { return entries_; }
   bool empty() const { return entries_.empty(); }
@@ -79,6 +87,7 @@ class SimFaults {
   bool drops_next(int from, int to);            // counts a message
 
  private:
+  SimHosts hosts_;
   std::vector<Entry> entries_;
   std::vector<bool> crashed_;
 };

@@ -17,8 +17,10 @@ void check_link(const LinkModel& link) {
 
 }  // namespace
 
-SimPorts::SimPorts(int ranks, LinkModel link, LinkOverrides overrides, double bytes_scale, const SimFaults& faults)
-    : link_(link),
+SimPorts::SimPorts(int ranks, SimHosts hosts, LinkModel link, LinkOverrides overrides, double bytes_scale,
+                   const SimFaults& faults)
+    : hosts_(hosts),
+      link_(link),
       overrides_(std::move(overrides)),
       bytes_scale_(bytes_scale),
       faults_(faults),
@@ -43,6 +45,9 @@ LinkModel SimPorts::link(int from, int to) const {
 }
 
 SimPorts::Passage SimPorts::send(int from, int to, double bytes, double now) {
+  from = hosts_.of(from);
+  to = hosts_.of(to);
+  if (from == to) return {now, now};
   const LinkModel through = link(from, to);
   const double busy_s = bytes * bytes_scale_ / through.bytes_per_s;
   double& egress = egress_free_[static_cast<std::size_t>(from)];
@@ -54,7 +59,8 @@ SimPorts::Passage SimPorts::send(int from, int to, double bytes, double now) {
 
 double SimPorts::ring(int rounds, double bytes, double now) {
   LinkModel slowest = link_;
-  const int ranks = static_cast<int>(egress_free_.size());
+  const int ranks = hosts_.workers;
+  const auto ports = static_cast<std::ptrdiff_t>(ranks);
   if (!overrides_.empty() || !faults_.empty()) {
     slowest = link(ranks - 1, 0);
     for (int r = 0; r + 1 < ranks; ++r) {
@@ -64,11 +70,11 @@ double SimPorts::ring(int rounds, double bytes, double now) {
     }
   }
   double start = now;
-  for (double free_at : egress_free_) start = std::max(start, free_at);
-  for (double free_at : ingress_free_) start = std::max(start, free_at);
+  for (auto* free_at : {&egress_free_, &ingress_free_}) {
+    start = std::max(start, *std::max_element(free_at->begin(), free_at->begin() + ports));
+  }
   const double end = start + rounds * (slowest.latency_s + bytes * bytes_scale_ / slowest.bytes_per_s);
-  std::fill(egress_free_.begin(), egress_free_.end(), end);
-  std::fill(ingress_free_.begin(), ingress_free_.end(), end);
+  for (auto* free_at : {&egress_free_, &ingress_free_}) std::fill_n(free_at->begin(), ports, end);
   return end;
 }
 

@@ -27,18 +27,21 @@ class SimPorts {
     double arrives_at;  // through the receiver's port
   };
 
-  // Every byte counts `bytes_scale` times. Throws ConfigError for links that make no sense.
-  SimPorts(int ranks, LinkModel link, LinkOverrides overrides, double bytes_scale, const SimFaults& faults);
+  // Every byte counts `bytes_scale` times. Throws ConfigError for links that make no sense. Ranks of one host share its
+  // port and talk to each other for nothing.
+  SimPorts(int ranks, SimHosts hosts, LinkModel link, LinkOverrides overrides, double bytes_scale,
+           const SimFaults& faults);
 
   Passage send(int from, int to, double bytes, double now);
 
-  // The end of an algorithm in which all ranks pass `bytes` on to their right-hand neighbour, `rounds` times in step,
+  // The end of an algorithm in which all workers pass `bytes` on to their right-hand neighbour, `rounds` times in step,
   // so that the slowest link sets the pace. It begins when all ports are free and keeps them until it ends.
   double ring(int rounds, double bytes, double now);
 
  private:
   LinkModel link(int from, int to) const;  // as it is now, faults included
 
+  SimHosts hosts_;
   LinkModel link_;
   LinkOverrides overrides_;
   double bytes_scale_;

@@ -132,7 +132,8 @@ void SimMessages::lose_rank(int rank) {
 void SimMessages::cut(const Fault& partition) {
   const double now = core_.scheduler.now();
   for (auto& message : under_way_) {
-    if (!partition.separates(message->from, message->to) || message->arrives_at <= now) continue;
+    if (!partition.separates(core_.hosts.of(message->from), core_.hosts.of(message->to)) || message->arrives_at <= now)
+      continue;
     message->lost = true;
     message->refused = message->refused || message->left_at > now;
   }

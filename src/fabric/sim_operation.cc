@@ -4,13 +4,18 @@
 #include <slipstream/base/error.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace slipstream {
 
 void SimCore::wake_waiting_for(const void* subject, double time) {
   for (int r = 0; r < ranks; ++r) {
-    if (awaited[static_cast<std::size_t>(r)] == subject) scheduler.wake(r, time);
+    const auto& subjects = awaited[static_cast<std::size_t>(r)];
+    if (std::find(subjects.begin(), subjects.end(), subject) == subjects.end()) continue;
+    scheduler.wake(r,
+                   subjects.size() == 1 ? time : scheduler.now());  // one of several may settle earlier than this one
   }
 }
 
@@ -33,6 +38,27 @@ std::uint64_t SimOperation::memory_hash() const {
 
 bool SimOperation::done() { return ended_ || now() >= settles_at(); }
 
+void SimOperation::wait_any(SimCore& core, int rank, std::span<Operation* const> operations) {
+  core.scheduler.check_stopped();
+  core.heard_at[static_cast<std::size_t>(rank)] = core.scheduler.now();
+  auto& awaited = core.awaited[static_cast<std::size_t>(rank)];
+  for (;;) {
+    double first = std::numeric_limits<double>::infinity();
+    for (Operation* one : operations) {
+      if (one->done()) {
+        awaited.clear();
+        return;
+      }
+      const auto& operation = static_cast<const SimOperation&>(*one);
+      awaited.push_back(operation.subject());
+      first = std::min(first, operation.settles_at());
+    }
+    check(!awaited.empty(), "rank {} waits for one of no operations", rank);
+    core.scheduler.sleep_until(first, SimScheduler::Sleep::kWaiting);
+    awaited.clear();
+  }
+}
+
 void SimOperation::wait() {
   if (ended_) {
     if (error_) std::rethrow_exception(error_);
@@ -41,11 +67,11 @@ void SimOperation::wait() {
   core_.scheduler.check_stopped();
   check(core_.scheduler.running() == rank_, "{} of rank {} is waited for by rank {}", what_, rank_,
         core_.scheduler.running());
-  const void*& awaited = core_.awaited[static_cast<std::size_t>(rank_)];
+  auto& awaited = core_.awaited[static_cast<std::size_t>(rank_)];
   while (now() < settles_at()) {
-    awaited = subject();
+    awaited = {subject()};
     core_.scheduler.sleep_until(settles_at(), SimScheduler::Sleep::kWaiting);
-    awaited = nullptr;
+    awaited.clear();
   }
   ended_ = true;
   finished_at_ = settles_at();

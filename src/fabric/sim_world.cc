@@ -14,12 +14,22 @@ int checked_ranks(const SimWorldOptions& options) {
   if (!(options.timeout_s > 0.0) || !std::isfinite(options.timeout_s)) {
     fail<ConfigError>("timeout_s = {} of a simulation must be above 0 and finite", options.timeout_s);
   }
-  return options.ranks;
+  if (options.servers < 0 || (options.servers_beside && options.servers != options.ranks)) {
+    fail<ConfigError>("{} servers for {} workers; beside the workers there is one for each", options.servers,
+                      options.ranks);
+  }
+  return options.ranks + options.servers;
 }
+
+SimHosts hosts_of(const SimWorldOptions& options) { return {options.ranks, options.servers_beside}; }
 
 }  // namespace
 
-int SimPort::size() const { return world_.core_.ranks; }
+int SimPort::size() const { return world_.core_.hosts.workers; }
+int SimPort::servers() const { return world_.core_.ranks - size(); }
+bool SimPort::beside(int rank) const {
+  return rank != rank_ && world_.core_.hosts.of(rank) == world_.core_.hosts.of(rank_);
+}
 
 double SimPort::VirtualClock::now() const { return world_.now(); }
 
@@ -43,6 +53,10 @@ InFlight SimPort::recv(int from, Tag tag, std::span<std::byte> bytes) {
   return world_.messages_.recv(rank_, from, tag, bytes);
 }
 
+void SimPort::wait_any(std::span<Operation* const> operations) {
+  SimOperation::wait_any(world_.core_, rank_, operations);
+}
+
 void SimPort::compute(double seconds) {
   check(seconds >= 0.0 && std::isfinite(seconds), "rank {} computes for {} s; this takes a time of at least 0", rank_,
         seconds);
@@ -53,12 +67,14 @@ void SimPort::mark_step(std::int64_t step) { world_.mark_step(rank_, step); }
 
 SimWorld::SimWorld(const SimWorldOptions& options)
     : core_{checked_ranks(options),
+            hosts_of(options),
             options.timeout_s,
             options.record_events,
-            SimScheduler(options.ranks, options.seed),
-            SimFaults(options.faults, options.ranks),
-            SimPorts(options.ranks, options.link, options.pair_links, options.bytes_scale, core_.faults),
-            std::vector<const void*>(static_cast<std::size_t>(options.ranks)),
+            SimScheduler(core_.ranks, options.seed),
+            SimFaults(options.faults, core_.ranks, core_.hosts),
+            SimPorts(core_.ranks, core_.hosts, options.link, options.pair_links, options.bytes_scale, core_.faults),
+            std::vector<std::vector<const void*>>(static_cast<std::size_t>(core_.ranks)),
+            std::vector<double>(static_cast<std::size_t>(core_.ranks)),
             {}},
       collectives_(core_),
       messages_(core_) {
@@ -114,6 +130,13 @@ void SimWorld::mark_step(int rank, std::int64_t step) {
   core_.scheduler.check_stopped();
 }
 
+void SimWorld::lose(int rank) {
+  core_.faults.set_crashed(rank);
+  if (rank < core_.hosts.workers) collectives_.lose_rank(rank);
+  messages_.lose_rank(rank);
+  core_.scheduler.stop(rank);
+}
+
 void SimWorld::begin(SimFaults::Entry& entry) {
   if (entry.active || entry.over) return;  // a step marked twice strikes once
   entry.active = true;
@@ -122,13 +145,14 @@ void SimWorld::begin(SimFaults::Entry& entry) {
   core_.note(rank, "a fault begins");
   switch (fault.kind) {
     case Fault::Kind::kCrash:
-      core_.faults.set_crashed(rank);
-      collectives_.lose_rank(rank);
-      messages_.lose_rank(rank);
-      core_.scheduler.stop(rank);
+      for (int r = 0; r < core_.ranks; ++r) {
+        if (core_.hosts.of(r) == rank) lose(r);
+      }
       break;
     case Fault::Kind::kFreeze:
-      core_.scheduler.freeze(rank, fault.seconds);
+      for (int r = core_.ranks; r-- > 0;) {  // the worker last: it may be the one that runs, and sleeps in here
+        if (core_.hosts.of(r) == rank) core_.scheduler.freeze(r, fault.seconds);
+      }
       break;
     case Fault::Kind::kPartition:
       collectives_.cut(fault);

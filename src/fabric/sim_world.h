@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SimWorld: a whole job of P ranks inside one process, in virtual time. The same strategy code that runs over the real
-// wire runs here over SimPort: numbers are real, time is not. Links, ports and faults are described by the options.
+// SimWorld: a whole job of P workers (and S servers) inside one process, in virtual time. The same strategy code that
+// runs over the real wire runs here over SimPort: numbers are real, time is not. Links, ports and faults are described
+// by the options.
 //
 // Same options, same body: the same run, bit for bit, in results, times and order of events. The seed decides between
 // ranks that are due at the same virtual time, nothing else. Exactly one rank runs at a time, so a body may write to
@@ -23,7 +24,9 @@
 namespace slipstream {
 
 struct SimWorldOptions {
-  int ranks = 2;
+  int ranks = 2;                // workers
+  int servers = 0;              // ranks beyond them, without collectives
+  bool servers_beside = false;  // server s shares the machine of worker s; there are as many of both
   std::uint64_t seed = 1;
   LinkModel link;            // of all pairs …
   LinkOverrides pair_links;  // … but these (from, to)
@@ -62,6 +65,10 @@ class SimPort final : public Fabric {
   InFlight gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   InFlight send(int to, Tag tag, std::span<const std::byte> bytes) override;
   InFlight recv(int from, Tag tag, std::span<std::byte> bytes) override;
+  int servers() const override;
+  bool beside(int rank) const override;
+  void open_servers(const std::function<void(Fabric&)>&) override {}  // they run already: ranks of their own
+  void wait_any(std::span<Operation* const> operations) override;
 
   void compute(double seconds);       // work of one's own: virtual time passes, others run
   void mark_step(std::int64_t step);  // step t begins: faults scripted for it strike
@@ -100,6 +107,7 @@ class SimWorld {
 
   RankOutcome run_rank(int rank, const std::function<void(SimPort&)>& body);
   void begin(SimFaults::Entry& entry);
+  void lose(int rank);
   void mark_step(int rank, std::int64_t step);
 
   SimCore core_;

@@ -94,7 +94,9 @@ std::string TrainConfig::to_toml(const Registry& registry) const {
 }
 
 void TrainConfig::validate(const Registry& registry) const {
-  registry.configure(strategy, set).make();
+  if (!registry.configure(strategy, set).make()->needs_servers() && launch.servers > 0) {
+    fail<ConfigError>("strategy {} uses no servers; leave out --servers {}", strategy, launch.servers);
+  }
   make_optimizer(optimizer, 0);
   (void)task.resolved();
   if (out.empty()) return;

@@ -35,11 +35,16 @@ std::string first_node(const std::string& list) {
   return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
 }
 
-void finish_worker(Placement& p, std::int64_t rank, std::int64_t size) {
-  if (size < 1) fail<ConfigError>("{}: a job needs at least one worker, not {}", p.source, size);
-  if (rank >= size) fail<ConfigError>("{}: rank {} is outside a job of {} workers", p.source, rank, size);
+// One of `size` processes, the last of which are servers.
+void finish_worker(Placement& p, std::int64_t rank, std::int64_t size, std::int64_t servers) {
+  if (size - servers < 1) {
+    fail<ConfigError>("{}: a job needs at least one worker; {} processes with --servers {} leave {}", p.source, size,
+                      servers, size - servers);
+  }
+  if (rank >= size) fail<ConfigError>("{}: rank {} is outside a job of {} processes", p.source, rank, size);
   p.at.rank = static_cast<int>(rank);
-  p.at.size = static_cast<int>(size);
+  p.at.size = static_cast<int>(size - servers);
+  p.at.servers = static_cast<int>(servers);
 }
 
 }  // namespace
@@ -47,6 +52,9 @@ void finish_worker(Placement& p, std::int64_t rank, std::int64_t size) {
 void LaunchOptions::describe(OptionSet& o) {
   o.integer("workers", workers, {1, 4096}, kChangesResult,
             "start this many local worker processes (default 2, unless torchrun, mpirun or srun started us)");
+  o.integer("servers", servers, {0, 1024}, kChangesSpeed,
+            "for strategies with parameter servers: this many processes only serve, the last ones of the job; 0: every "
+            "worker's process holds a share");
   o.integer("rank", rank, {0, 4095}, kChangesResult, "several machines by hand: this process's number, from 0");
   o.integer("world_size", world_size, {1, 4096}, kChangesResult, "several machines by hand: processes in all");
   o.text("master_addr", master_addr, kChangesSpeed, "several machines by hand: host of rank 0");
@@ -89,7 +97,7 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
     if (!options.lab.empty() && !options.supervised()) {
       fail<ConfigError>("--lab makes the workers itself; leave out --rank and --world-size");
     }
-    finish_worker(p, options.rank, options.world_size);
+    finish_worker(p, options.rank, options.world_size, options.servers);
     p.at.master_addr = options.master_addr;
     p.at.master_port = options.master_port > 0 ? static_cast<int>(options.master_port) : 29500;
     p.at.hosts_store = p.at.rank == 0 && !options.supervised();
@@ -107,14 +115,14 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
   p.at.hosts_store = true;  // rank 0, narrowed down below
   if (environment("RANK") && environment("WORLD_SIZE")) {
     p.source = "torchrun";
-    finish_worker(p, number("RANK"), number("WORLD_SIZE"));
+    finish_worker(p, number("RANK"), number("WORLD_SIZE"), options.servers);
     p.at.master_addr = given_addr.empty() ? "127.0.0.1" : given_addr;
     p.at.master_port = given_port > 0 ? static_cast<int>(given_port) : 29500;
     // torchrun's agent holds a store on that port already, and it outlives rank 0.
     p.at.hosts_store = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True";
   } else if (environment("OMPI_COMM_WORLD_RANK")) {
     p.source = "Open MPI";
-    finish_worker(p, number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE"));
+    finish_worker(p, number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE"), options.servers);
     if (given_addr.empty() && environment("OMPI_COMM_WORLD_LOCAL_SIZE") != environment("OMPI_COMM_WORLD_SIZE")) {
       fail<ConfigError>(
           "mpirun uses several hosts and does not tell where rank 0 runs; add -x MASTER_ADDR=HOST, the host "
@@ -125,7 +133,7 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
     p.at.master_port = given_port > 0 ? static_cast<int>(given_port) : port_of_job(job);
   } else if (environment("SLURM_PROCID") && environment("SLURM_STEP_NUM_TASKS")) {  // srun; sbatch alone sets no step
     p.source = "SLURM";
-    finish_worker(p, number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS"));
+    finish_worker(p, number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS"), options.servers);
     p.at.master_addr =
         !given_addr.empty() ? given_addr : first_node(environment("SLURM_STEP_NODELIST").value_or("127.0.0.1"));
     p.at.master_port =

@@ -4,7 +4,7 @@
 // runs its workers. The only place that reads environment variables.
 //
 // By precedence: --rank … (by hand, or from our own supervisor); --workers N; the environment of torchrun, Open MPI or
-// SLURM; else two local workers.
+// SLURM; else two local workers. With --servers S the last S processes of a job are servers, whoever starts it.
 #pragma once
 
 #include <slipstream/base/option.h>
@@ -20,6 +20,7 @@ namespace slipstream {
 
 struct LaunchOptions {
   std::int64_t workers = 0;     // 0: not given
+  std::int64_t servers = 0;     // processes that only serve
   std::int64_t rank = -1;       // -1: not given
   std::int64_t world_size = 0;  // 0: not given
   std::string master_addr;

@@ -15,6 +15,7 @@
 #include "model/torch_model.h"
 #include "runtime/health.h"
 #include "runtime/launch.h"
+#include "topology/server_loop.h"
 
 namespace slipstream {
 namespace {
@@ -67,6 +68,7 @@ struct Session::State {
   Health::Report report;
 
   std::int64_t t = 0;
+  std::int64_t rate_of = -1;  // the step whose learning rate is set
   bool held = false;
   double step_began = 0;
   double hook_seconds = 0;       // in the strategy's hooks, this step
@@ -84,7 +86,11 @@ struct Session::State {
         lr(options.lr),
         health(fabric) {}
 
-  Step step_context() { return {t, model.flat(), *opt, net}; }
+  Step step_context() {
+    if (lr && rate_of != t) opt->set_lr(lr(t));
+    rate_of = t;
+    return {t, model.flat(), *opt, net};
+  }
   void bucket_ready(const Bucket& bucket) {
     const Stopwatch watch(net.clock(), hook_seconds);
     Step s = step_context();
@@ -98,10 +104,10 @@ struct Session::State {
 Session::Session(Fabric& world, torch::nn::Module& module, const SessionOptions& options)
     : state_(std::make_unique<State>(world, module, options)) {
   State& s = *state_;
-  if (s.lr) s.opt->set_lr(s.lr(0));
   if (world.rank() != 0) vec::zero(s.model.flat().weights());
   world.sum(s.model.flat().weights()).wait();  // a sum with zeros is a broadcast
   share(world, s.model.others(), false);
+  if (s.strategy->needs_servers()) world.open_servers(serve);
   Step first = s.step_context();
   s.strategy->on_start(first);
   s.model.on_gradient([&s](std::size_t slot) {
@@ -117,11 +123,11 @@ const StepRecord& Session::step(double loss) {
   const Clock& clock = s.net.clock();
   s.model.check_gradients();
   s.look_for_trouble(loss);
-  if (s.lr) s.opt->set_lr(s.lr(s.t));
   s.bucketizer.finish_backward();
   {
     const Stopwatch watch(clock, s.hook_seconds);
     Step context = s.step_context();
+    context.loss = loss;
     s.strategy->on_step(context);
   }
   double agreeing_seconds = 0;  // nearly always nothing; a wait here is for a peer that is far behind
@@ -198,8 +204,9 @@ Session::Hold Session::hold() { return Hold(state_->held); }
 
 void Session::finish() {
   State& s = *state_;
-  Step context = s.step_context();
+  Step context{s.t, s.model.flat(), *s.opt, s.net};  // of no step: the rate stays that of the last one
   s.strategy->on_finish(context);
+  if (s.strategy->needs_servers()) leave_servers(s.world);
   average_buffers();
 }
 

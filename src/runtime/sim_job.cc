@@ -8,6 +8,7 @@
 
 #include "fabric/metered_fabric.h"
 #include "model/bucketizer.h"
+#include "topology/server_loop.h"
 
 namespace slipstream {
 namespace {
@@ -37,8 +38,12 @@ class SimWorker {
     while (step_.t < end) one_step();
     if (options_.stop_after) {
       save(saved.ranks[static_cast<std::size_t>(port_.rank())]);
+      leave();
     } else {
-      result_.finish = metered([this] { strategy_->on_finish(step_); });
+      result_.finish = metered([this] {
+        strategy_->on_finish(step_);
+        leave();
+      });
       float done = 1;
       port_.sum(std::span(&done, 1)).wait();
     }
@@ -46,6 +51,10 @@ class SimWorker {
   }
 
  private:
+  void leave() {
+    if (strategy_->needs_servers()) leave_servers(net_);
+  }
+
   void one_step() {
     port_.mark_step(step_.t);
     set_lr();
@@ -53,6 +62,7 @@ class SimWorker {
     SimStepRecord record = metered([&] {
       std::fill(model_.grads().begin(), model_.grads().end(), 0.0F);
       loss = options_.task->gradient(model_.weights(), model_.grads(), port_.rank(), step_.t);
+      step_.loss = loss;
       backward();
       strategy_->on_step(step_);
     });
@@ -122,6 +132,15 @@ class SimWorker {
   Bucketizer bucketizer_;
 };
 
+void run_server(SimPort& port, std::vector<SimServerResult>& servers) {
+  MeteredFabric net(port);
+  serve(net);
+  const Traffic traffic = net.take();
+  auto& result = servers[static_cast<std::size_t>(port.rank() - port.size())];
+  result.bytes_sent = traffic.bytes_sent;
+  result.bytes_received = traffic.bytes_received;
+}
+
 void check_options(const SimJobOptions& options) {
   check(options.task && options.make_strategy, "a simulated job needs a task and a strategy");
   const auto ranks = static_cast<std::size_t>(options.world.ranks);
@@ -155,18 +174,27 @@ bool SimJobResult::agreement() const {
 SimJobResult run_sim_job(const SimJobOptions& options) {
   check_options(options);
   const auto ranks = static_cast<std::size_t>(options.world.ranks);
-  SimWorld world(options.world);
+  SimWorldOptions world_options = options.world;
+  if (options.make_strategy()->needs_servers()) {
+    world_options.servers = options.servers > 0 ? options.servers : options.world.ranks;
+    world_options.servers_beside = options.servers == 0;
+  }
+  SimWorld world(world_options);
   SimJobResult result;
+  result.servers.resize(static_cast<std::size_t>(world_options.servers));
   result.ranks.resize(ranks);
   SimJobState saved;
   saved.next_step = std::min(options.steps, options.stop_after.value_or(options.steps));
   saved.ranks.resize(ranks);
-  const auto outcomes = world.run(
-      [&](SimPort& port) { SimWorker(options, port, result.ranks[static_cast<std::size_t>(port.rank())]).run(saved); });
+  const auto outcomes = world.run([&](SimPort& port) {
+    if (port.rank() >= port.size()) return run_server(port, result.servers);
+    SimWorker(options, port, result.ranks[static_cast<std::size_t>(port.rank())]).run(saved);
+  });
   for (std::size_t r = 0; r < ranks; ++r) {
     result.ranks[r].outcome = outcomes[r];
     result.seconds = std::max(result.seconds, outcomes[r].ended_at);
   }
+  for (std::size_t s = 0; s < result.servers.size(); ++s) result.servers[s].outcome = outcomes[ranks + s];
   if (options.stop_after && result.all_finished()) result.saved = std::move(saved);
   return result;
 }

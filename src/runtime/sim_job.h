@@ -4,8 +4,8 @@
 // runs, on a toy task and in virtual time. Tests, fault tests and the planner stand on it.
 //
 // A step: gradients are computed, time passes bucket by bucket from the model's end to its start, each bucket is
-// reported ready, then on_step. No rank leaves before all have finished. The weights of rank 0 are made everybody's
-// before on_start, past the meter.
+// reported ready, then on_step. Servers, where the strategy needs them, are further ranks. No rank leaves before all
+// have finished. The weights of rank 0 are made everybody's before on_start, past the meter.
 //
 // Save and resume: with `stop_after` the job ends between two steps without on_finish and `saved` holds all state;
 // given as `resume` to the same options it goes on from there.
@@ -36,6 +36,7 @@ struct SimJobOptions {
   SimWorldOptions world;
   std::shared_ptr<const ToyTask> task;
   std::function<std::unique_ptr<Strategy>()> make_strategy;
+  int servers = 0;  // ranks that only serve, for strategies that need them; 0: one beside every worker
   OptimizerOptions optimizer;
   std::function<double(std::int64_t)> lr;  // by step; empty: optimizer.lr throughout
   std::int64_t steps = 10;
@@ -69,8 +70,14 @@ struct SimRankResult {
   SimStepRecord start, finish;       // traffic and time of on_start and on_finish
 };
 
+struct SimServerResult {
+  RankOutcome outcome;
+  double bytes_sent = 0, bytes_received = 0;
+};
+
 struct SimJobResult {
   std::vector<SimRankResult> ranks;
+  std::vector<SimServerResult> servers;
   double seconds = 0;                // virtual, until the last rank ended
   std::optional<SimJobState> saved;  // with stop_after, where all ranks got there
 

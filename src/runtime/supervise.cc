@@ -50,8 +50,9 @@ class Complaints {
 }  // namespace
 
 int supervise(const LaunchOptions& options, int workers, const std::vector<std::string>& command) {
+  const int processes = workers + static_cast<int>(options.servers);
   std::optional<Lab> lab;
-  if (!options.lab.empty()) lab.emplace(LabSpec::parse(options.lab), workers);
+  if (!options.lab.empty()) lab.emplace(LabSpec::parse(options.lab), processes);
   std::optional<StoreHost> store;
   const auto open_store = [&] { store.emplace(static_cast<int>(options.master_port)); };
   lab ? lab->at_hub(open_store) : open_store();
@@ -61,7 +62,7 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
   // Workers share the machine: unless the user said otherwise, each computes with its share of the cores.
   const unsigned threads = std::max(1U, std::thread::hardware_concurrency() / static_cast<unsigned>(workers));
   std::vector<CrewMember> members;
-  for (int r = 0; r < workers; ++r) {
+  for (int r = 0; r < processes; ++r) {
     CrewMember member{command, [&lab, r, threads] {
                         if (lab) lab->enter(r);
                         for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) {
@@ -69,7 +70,7 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
                         }
                       }};
     for (const auto& [flag, value] : {std::pair<std::string, std::string>{"--rank", std::to_string(r)},
-                                      {"--world-size", std::to_string(workers)},
+                                      {"--world-size", std::to_string(processes)},
                                       {"--master-addr", lab ? lab->hub_address() : "127.0.0.1"},
                                       {"--master-port", std::to_string(store->port())},
                                       {"--supervisor-fd", std::to_string(complaints.write_end())}}) {
@@ -79,8 +80,10 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
     members.push_back(std::move(member));
   }
 
-  const CrewOutcome outcome = run_crew(std::move(members), [&store](const CrewFailure& failure) {
-    const std::string text = fmt::format("worker {} {}; the job cannot go on without it", failure.member, failure.how);
+  const CrewOutcome outcome = run_crew(std::move(members), [&store, workers](const CrewFailure& failure) {
+    const bool serves = failure.member >= workers;
+    const std::string text = fmt::format("{} {} {}; the job cannot go on without it", serves ? "server" : "worker",
+                                         failure.member - (serves ? workers : 0), failure.how);
     store->announce_failure(text);
     if (failure.exit_code >= 126) std::fprintf(stderr, "slipstream: %s\n", text.c_str());  // it could not say so itself
   });

@@ -18,6 +18,7 @@
 #include "runtime/trace.h"
 #include "task/torch_task.h"
 #include "topology/gather_text.h"
+#include "topology/server_loop.h"
 
 namespace slipstream {
 namespace {
@@ -95,8 +96,9 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
   if (speaks) {
     std::fprintf(
         stderr, "%s",
-        fmt::format("training {} on {} with {}: {} parameters, {} workers{}, {} steps of {} samples\n",
+        fmt::format("training {} on {} with {}: {} parameters, {} workers{}{}, {} steps of {} samples\n",
                     task->options().model, task->options().task, config.strategy, session.model().count(), net.size(),
+                    at.servers > 0 ? fmt::format(" and {} servers", at.servers) : "",
                     net.size() > 1 ? " (data over " + net.interface() + ")" : "", total, task->samples_per_step())
             .c_str());
   }
@@ -156,6 +158,7 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
   summary.model = task->options().model;
   summary.parameters = static_cast<std::int64_t>(session.model().count());
   summary.workers = net.size();
+  summary.servers = at.servers;
   summary.seed = config.seed;
   summary.wall_seconds = ended - began;
   summary.samples_per_second =
@@ -184,6 +187,21 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
   float done = 1;
   net.sum(std::span(&done, 1)).wait();  // nobody leaves (with the store, perhaps) before all are done
   return summary.interrupted ? Interrupted("").exit_code() : 0;
+}
+
+// Ctrl-C reaches all processes of a job at once: the workers stop where they agree, and then take their leave of us.
+int run_server(const Rendezvous& at) {
+  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_IGN);
+  C10dFabric net(at);
+  try {
+    serve(net);
+  } catch (const AnnouncedError&) {
+    throw;
+  } catch (const std::exception& e) {
+    net.announce_failure(e.what());
+    throw;
+  }
+  return 0;
 }
 
 }  // namespace slipstream

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// run_worker: one worker of `slipstream train`, from joining to the summary. No torch in this header.
+// run_worker: one worker of `slipstream train`, from joining to the summary; run_server: one process that only serves.
+// No torch in this header.
 #pragma once
 
 #include "runtime/config.h"
@@ -9,5 +10,8 @@ namespace slipstream {
 
 // Returns the exit code: 0, or 130 after a stop on request (partial results are kept). Errors are thrown.
 int run_worker(const TrainConfig& config, const Registry& registry, const Rendezvous& at);
+
+// All it needs to know it is told by the workers.
+int run_server(const Rendezvous& at);
 
 }  // namespace slipstream

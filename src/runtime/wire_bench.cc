@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <vector>
+
+#include "topology/server_client.h"
+#include "topology/server_loop.h"
 
 namespace slipstream {
 namespace {
@@ -31,6 +35,83 @@ double timed_sum(Fabric& net, std::vector<float>& values, Wire wire) {
   return seconds;
 }
 
+// Pushes `size` floats spread over all servers and pulls the result: w <- w - sum of all workers' contributions.
+class PushPull {
+ public:
+  PushPull(Fabric& net, const std::vector<std::size_t>& sizes) : net_(net) {
+    net.open_servers(serve);
+    const auto servers = static_cast<std::size_t>(net.servers());
+    std::vector<ServerPart> parts;
+    std::vector<std::uint32_t> next(servers);
+    for (const std::size_t size : sizes) {
+      first_.push_back(parts.size());
+      for (std::size_t s = 0, at = 0; s < servers; ++s) {
+        const std::size_t end = size * (s + 1) / servers;
+        if (end > at) parts.push_back({at, end - at, static_cast<int>(s), next[s]++});
+        at = end;
+      }
+    }
+    first_.push_back(parts.size());
+    values_.resize(sizes.back());
+    weights_.resize(sizes.back());
+    client_.open(net, parts, ServerSetup::Apply::kMean, false, {.lr = 1.0, .momentum = 0.0}, weights_);
+  }
+  void leave() { leave_servers(net_); }
+
+  double timed(std::size_t row, std::int64_t round) {
+    for (std::size_t i = 0; i < values_.size(); ++i) {
+      values_[i] = static_cast<float>(net_.size()) * contribution(i, net_.rank());
+    }
+    float ready = 0;
+    net_.sum(std::span(&ready, 1)).wait();  // start together
+    const double began = net_.clock().now();
+    std::size_t size = 0;
+    for (std::size_t p = first_[row]; p < first_[row + 1]; ++p) {
+      const ServerPart& part = client_.parts()[p];
+      client_.push_pull(p, part.of(values_), 1.0, part.of(weights_));
+      size += part.count;
+    }
+    client_.wait();
+    const double seconds = net_.clock().now() - began;
+    for (std::size_t i = 0; i < size; ++i) {
+      float expected = 0;
+      for (int r = 0; r < net_.size(); ++r) expected -= static_cast<float>(round) * contribution(i, r);
+      if (weights_[i] != expected) {
+        fail<FabricError>("a push and pull of {} floats came out wrong: element {} is {} and should be {}", size, i,
+                          weights_[i], expected);
+      }
+    }
+    return seconds;
+  }
+
+ private:
+  Fabric& net_;
+  std::vector<std::size_t> first_;  // part, by row
+  std::vector<float> values_, weights_;
+  ServerClient client_;
+};
+
+// One row: `once` is called with 1, 2, … and returns seconds.
+void bench_row(bool speaks, std::size_t bytes, std::int64_t repeats, double bus,
+               const std::function<double(std::int64_t)>& once) {
+  once(1);  // warm-up
+  std::vector<double> seconds;
+  for (std::int64_t i = 0; i < repeats; ++i) seconds.push_back(once(i + 2));
+  std::sort(seconds.begin(), seconds.end());
+  const double p50 = seconds[seconds.size() / 2];
+  const double p99 = seconds[seconds.size() * 99 / 100];
+  const double algorithm = 8e-6 * static_cast<double>(bytes) / p50;
+  if (!speaks) return;
+  std::printf("| %10zu | %10.3f | %10.3f | %12.1f | %12.1f |\n", bytes, 1e3 * p50, 1e3 * p99, algorithm,
+              algorithm * bus);
+  std::fflush(stdout);
+}
+
+void bench_heading(const std::string& text) {
+  std::printf("%s, every result verified\n\n| %10s | %10s | %10s | %12s | %12s |\n|---:|---:|---:|---:|---:|\n",
+              text.c_str(), "bytes", "p50 ms", "p99 ms", "alg Mb/s", "bus Mb/s");
+}
+
 }  // namespace
 
 int run_wire_bench(const WireBenchOptions& options, const Rendezvous& at) {
@@ -40,26 +121,33 @@ int run_wire_bench(const WireBenchOptions& options, const Rendezvous& at) {
   C10dFabric net(at);
   const bool speaks = net.rank() == 0;
   if (speaks) {
-    std::printf("sum over %d workers, %s, %s; %ld repeats, every result verified\n\n", net.size(), options.wire.c_str(),
-                net.interface().c_str(), static_cast<long>(options.repeats));
-    std::printf("| %10s | %10s | %10s | %12s | %12s |\n|---:|---:|---:|---:|---:|\n", "bytes", "p50 ms", "p99 ms",
-                "alg Mb/s", "bus Mb/s");
+    bench_heading(fmt::format("sum over {} workers, {}, {}; {} repeats", net.size(), options.wire, net.interface(),
+                              options.repeats));
   }
+  std::vector<std::size_t> sizes;  // in floats
   for (std::size_t bytes = sizeof(float); bytes <= static_cast<std::size_t>(options.max_mib) << 20; bytes *= 4) {
-    std::vector<float> values(bytes / sizeof(float));
-    timed_sum(net, values, wire);  // warm-up
-    std::vector<double> seconds;
-    for (std::int64_t i = 0; i < options.repeats; ++i) seconds.push_back(timed_sum(net, values, wire));
-    std::sort(seconds.begin(), seconds.end());
-    const double p50 = seconds[seconds.size() / 2];
-    const double p99 = seconds[seconds.size() * 99 / 100];
-    const double algorithm = 8e-6 * static_cast<double>(bytes) / p50;
-    if (speaks) {
-      std::printf("| %10zu | %10.3f | %10.3f | %12.1f | %12.1f |\n", bytes, 1e3 * p50, 1e3 * p99, algorithm,
-                  algorithm * 2 * (net.size() - 1) / net.size());
-      std::fflush(stdout);
-    }
+    sizes.push_back(bytes / sizeof(float));
   }
+  for (const std::size_t size : sizes) {
+    std::vector<float> values(size);
+    bench_row(speaks, size * sizeof(float), options.repeats, 2.0 * (net.size() - 1) / net.size(),
+              [&](std::int64_t) { return timed_sum(net, values, wire); });
+  }
+
+  PushPull servers(net, sizes);
+  // What a worker's port carries in each direction: its own messages and, with a share beside it, those of that share.
+  const bool beside = at.servers == 0;
+  const double bus = beside ? 2.0 * (net.size() - 1) / net.size() : 1.0;
+  if (speaks) {
+    std::printf("\n");
+    bench_heading(fmt::format("push and pull, {} workers, {} servers{}; {} repeats", net.size(), net.servers(),
+                              beside ? " beside them" : "", options.repeats));
+  }
+  for (std::size_t row = 0; row < sizes.size(); ++row) {
+    bench_row(speaks, sizes[row] * sizeof(float), options.repeats, bus,
+              [&](std::int64_t round) { return servers.timed(row, round); });
+  }
+  servers.leave();
   return 0;
 }
 

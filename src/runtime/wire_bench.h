@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The wire benchmark: sums over all ranks by size, verified while timed. One row a size: p50 and p99 over the repeats,
-// algorithm bandwidth (bytes / p50) and bus bandwidth (× 2 (P-1)/P: what each port carried).
+// The wire benchmark: sums over all ranks by size, then pushes to and pulls from the servers, verified while timed. One
+// row a size: p50 and p99 over the repeats, algorithm bandwidth (bytes / p50) and, of a sum, bus bandwidth (× 2
+// (P-1)/P: what each port carried).
 #pragma once
 
 #include <slipstream/fabric/c10d_fabric.h>

@@ -2,14 +2,20 @@
 #include <slipstream/base/error.h>
 #include <slipstream/strategy/registry.h>
 
+#include "strategy/asgd.h"
+#include "strategy/bsp.h"
 #include "strategy/dasgd.h"
 #include "strategy/diloco.h"
 #include "strategy/gs_sgd.h"
 #include "strategy/gtopk_sgd.h"
 #include "strategy/lags_sgd.h"
 #include "strategy/local_sgd.h"
+#include "strategy/osp.h"
 #include "strategy/power_sgd.h"
+#include "strategy/r2sp.h"
 #include "strategy/sketched_sgd.h"
+#include "strategy/ssd_sgd.h"
+#include "strategy/ssp.h"
 #include "strategy/sync_sgd.h"
 #include "strategy/topk_sgd.h"
 
@@ -30,6 +36,12 @@ Registry Registry::builtin() {
   registry.add(OverlapLocal::info());
   registry.add(Diloco::info());
   registry.add(StreamingDiloco::info());
+  registry.add(Bsp::info());
+  registry.add(SsdSgd::info());
+  registry.add(Osp::info());
+  registry.add(Asgd::info());
+  registry.add(Ssp::info());
+  registry.add(R2sp::info());
   return registry;
 }
 

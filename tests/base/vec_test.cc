@@ -166,6 +166,18 @@ TEST(Vec, SumsSquaresInOneOrderOnEveryProcessor) {
   }
 }
 
+TEST(Vec, SumsAbsoluteProductsInOneOrderOnEveryProcessor) {
+  for (const std::size_t count : {0, 1, 15, 16, 17, 67, 4097}) {
+    const std::vector<float> x = random_values(count, 7, false), y = random_values(count, 8, false);
+    std::array<double, 16> sums{};
+    for (std::size_t i = 0; i < count; ++i) sums[i % 16] += std::abs(static_cast<double>(x[i]) * y[i]);
+    for (std::size_t half = 8; half > 0; half /= 2) {
+      for (std::size_t k = 0; k < half; ++k) sums[k] += sums[k + half];
+    }
+    on_every_target([&] { EXPECT_EQ(vec::sum_abs_products(x, y), sums[0]) << count << " elements"; });
+  }
+}
+
 TEST(Vec, DotMultipliesElementByElement) {
   for (const std::size_t count : {0, 1, 15, 16, 33, 1000}) {
     const std::vector<float> a = random_values(count, 7, false), b = random_values(count, 8, false);

@@ -18,14 +18,23 @@ namespace {
 struct Case {
   Variant variant;
   int ranks = 1;
+  int servers = 0;  // that only serve; 0: beside the workers, or none
+
+  std::string name() const {
+    return fmt::format("{}_P{}{}", variant.name(), ranks, servers > 0 ? fmt::format("_S{}", servers) : "");
+  }
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.variant.name() << ", P=" << c.ranks; }
+void PrintTo(const Case& c, std::ostream* out) { *out << c.name(); }
 
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const Variant& variant : variants()) {
     for (int ranks : {1, 2, 3, 4, 7}) all.push_back({variant, ranks});
+    if (!variant.set.empty() || !variant.configure().make()->needs_servers()) continue;
+    for (int servers : {1, 2, 3}) {
+      for (int ranks : {1, 2, 3, 4}) all.push_back({variant, ranks, servers});
+    }
   }
   return all;
 }
@@ -38,7 +47,12 @@ std::string test_name(std::string name) {
 
 class Conformance : public testing::TestWithParam<Case> {
  protected:
-  SimJobOptions job(std::int64_t steps = 13) const { return sim_job(GetParam().variant, ranks(), steps); }
+  SimJobOptions job(std::int64_t steps = 13) const { return job(GetParam().variant, steps); }
+  SimJobOptions job(const Variant& variant, std::int64_t steps = 13) const {
+    auto options = sim_job(variant, ranks(), steps);
+    options.servers = GetParam().servers;
+    return options;
+  }
   int ranks() const { return GetParam().ranks; }
   bool follows_clock() const { return GetParam().variant.configure().follows_clock(); }
 
@@ -52,9 +66,8 @@ class Conformance : public testing::TestWithParam<Case> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Registry, Conformance, testing::ValuesIn(cases()), [](const auto& info) {
-  return test_name(fmt::format("{}_P{}", info.param.variant.name(), info.param.ranks));
-});
+INSTANTIATE_TEST_SUITE_P(Registry, Conformance, testing::ValuesIn(cases()),
+                         [](const auto& info) { return test_name(info.param.name()); });
 
 TEST_P(Conformance, RanksAreBitEqualAfterFinish) {
   for (std::int64_t steps : {0, 1, 2, 3, 4, 5, 12, 13}) {
@@ -118,7 +131,7 @@ TEST_P(Conformance, SendsTheBytesItsFormulaSays) {
       ASSERT_EQ(rank.steps.size(), 13U);
       for (const SimStepRecord& step : rank.steps) {
         if (!configured.follows_clock()) {
-          EXPECT_DOUBLE_EQ(step.bytes_sent, configured.bytes_sent({model, ranks(), step.t, r}))
+          EXPECT_DOUBLE_EQ(step.bytes_sent, configured.bytes_sent({model, ranks(), step.t, r, GetParam().servers}))
               << "step " << step.t << " of rank " << r << ", " << model.count() << " parameters";
         }
         all_sent += step.bytes_sent;
@@ -127,8 +140,12 @@ TEST_P(Conformance, SendsTheBytesItsFormulaSays) {
       all_sent += rank.start.bytes_sent + rank.finish.bytes_sent;
       all_received += rank.start.bytes_received + rank.finish.bytes_received;
     }
+    for (const SimServerResult& server : result.servers) {
+      all_sent += server.bytes_sent;
+      all_received += server.bytes_received;
+    }
     EXPECT_NEAR(all_sent, all_received, 1e-6) << "what one sends another receives";
-    EXPECT_TRUE(ranks() > 1 || all_sent == 0.0) << "one worker alone sent something";
+    EXPECT_TRUE(ranks() > 1 || GetParam().servers > 0 || all_sent == 0.0) << "one worker alone sent something";
   }
 }
 
@@ -140,7 +157,7 @@ TEST_P(Conformance, SpeedOptionsLeaveTheWeightsAlone) {
     for (const std::string& pair : other_values(option)) {
       SCOPED_TRACE(pair);
       const Variant faster = GetParam().variant.with(pair);
-      if (faster.legal()) expect_unmoved(run_sim_job(sim_job(faster, ranks())), usual);
+      if (faster.legal()) expect_unmoved(run_sim_job(job(faster)), usual);
     }
   }
 }
@@ -198,7 +215,8 @@ TEST_P(Conformance, StragglersAndSlowLinksChangeNoBit) {
   for (int r = 0; r < ranks(); ++r) straggling.compute_factors.push_back(r % 3 == 1 ? 7.5 : 1.0 + 0.1 * r);
   const auto straggled = run_sim_job(straggling);
   expect_unmoved(straggled, usual);
-  EXPECT_TRUE(follows_clock() || straggled.seconds >= usual.seconds);
+  // Where nobody waits for stragglers, another order on the ports may even save a little.
+  EXPECT_TRUE(follows_clock() || straggled.seconds >= 0.95 * usual.seconds);
 
   auto slow = job();
   slow.world.faults = {Fault::slow_rank(last, 20.0, FaultPoint::at_step(2), FaultPoint::at_step(9)),

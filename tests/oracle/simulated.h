@@ -50,7 +50,7 @@ inline OptimizerOptions optimizer_of(const Rule& rule) {
 
 // What `strategy` with the options `set` does with the problem. The run's numbers are floats, held without loss.
 inline Course simulate(const Problem& problem, const Rule& rule, int workers, std::int64_t steps,
-                       const std::string& strategy, const std::vector<std::string>& set = {}) {
+                       const std::string& strategy, const std::vector<std::string>& set = {}, int servers = 0) {
   const auto count = static_cast<std::size_t>(workers);
   Course run;
   run.steps.assign(static_cast<std::size_t>(steps), Ranks(count));
@@ -58,6 +58,7 @@ inline Course simulate(const Problem& problem, const Rule& rule, int workers, st
   job.world.ranks = workers;
   job.task = std::make_shared<ProblemTask>(problem);
   job.make_strategy = Registry::builtin().configure(strategy, set).make;
+  job.servers = servers;
   job.optimizer = optimizer_of(rule);
   job.lr = [rule](std::int64_t t) { return rule.lr_at(t); };
   job.steps = steps;
@@ -152,6 +153,13 @@ inline const std::vector<std::pair<const char*, Rule>>& rules() {
       {"falling rate", {.lr_decay = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}},
       {"clipped", {.momentum = 0.9, .clip_norm = 0.8}},
   };
+  return all;
+}
+
+// Those that servers take: none of them sees the whole gradient to clip it.
+inline std::vector<std::pair<const char*, Rule>> server_rules() {
+  auto all = rules();
+  std::erase_if(all, [](const auto& rule) { return rule.second.clip_norm > 0; });
   return all;
 }
 

@@ -198,6 +198,21 @@ TEST(Place, HandsOnTheTimeouts) {
   EXPECT_EQ(placed(options).at.join_timeout_seconds, 8.0);
 }
 
+TEST(Place, TheLastProcessesOfAJobAreItsServers) {
+  LaunchOptions options = by_hand(2, 3);
+  options.servers = 1;
+  const Placement server = placed(options);
+  EXPECT_TRUE(server.at.serves());
+  EXPECT_EQ(server.at.rank, 2);
+  EXPECT_EQ(server.at.size, 2);
+  EXPECT_EQ(server.at.servers, 1);
+  const Placement worker = placed(given({{"servers", "1"}}), with(kTorchrun, "WORLD_SIZE", "9"));
+  EXPECT_FALSE(worker.at.serves());
+  EXPECT_EQ(worker.at.size, 8);
+  options.servers = 3;
+  expect_refused(options, {}, {"--servers 3", "at least one worker"});
+}
+
 TEST(Place, RefusesAnEnvironmentThatMakesNoSense) {
   expect_refused({}, with(kTorchrun, "RANK", "two"), {"RANK", "'two'"});
   expect_refused({}, with(kTorchrun, "RANK", "-1"), {"RANK", "'-1'"});

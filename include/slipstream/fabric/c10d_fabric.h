@@ -6,6 +6,9 @@
 // A rendezvous store (one TCP port) is where the ranks find each other; it lives in the supervisor of a local job, else
 // in rank 0. Through it every rank shows a sign of life twice a second, and the first one to notice a failure announces
 // it, so that all others stop with the same message instead of waiting for their timeouts.
+//
+// Workers and servers talk over two groups of connections of their own, one for each lane. An endpoint whose rank is
+// size or more is a server's: it has these only. A server may wait for its next message as long as nobody is lost.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
@@ -17,19 +20,22 @@ namespace slipstream {
 
 struct Rendezvous {
   int rank = 0;
-  int size = 1;
+  int size = 1;     // workers
+  int servers = 0;  // processes that only serve: ranks size … size + servers - 1
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
   bool hosts_store = false;          // this process opens the store
   std::string interface;             // network interface for the data; empty: the one that reaches master_addr
   double timeout_seconds = 120;      // of one operation
   double join_timeout_seconds = 60;  // for all ranks to appear
+
+  bool serves() const { return rank >= size; }
 };
 
 class C10dFabric final : public Fabric {
  public:
-  // Blocks until all ranks have joined. Throws FabricError naming the ranks that did not, ConfigError for a port in
-  // use.
+  // Blocks until all workers have joined; a server's also until all servers have and the workers have opened them.
+  // Throws FabricError naming the ranks that did not, ConfigError for a port in use.
   explicit C10dFabric(const Rendezvous& rendezvous);
   ~C10dFabric() override;
 
@@ -41,6 +47,14 @@ class C10dFabric final : public Fabric {
   InFlight gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
   InFlight send(int to, Tag tag, std::span<const std::byte> bytes) override;
   InFlight recv(int from, Tag tag, std::span<std::byte> bytes) override;
+  int servers() const override;
+  bool beside(int rank) const override;
+  void open_servers(const std::function<void(Fabric&)>& serve) override;
+  void close_servers() override;
+  void wait_any(std::span<Operation* const> operations) override;
+
+  // Makes the next wait of all others throw FabricError with this text. The first announcement stands.
+  void announce_failure(const std::string& text);
 
   // Which way the data goes, for people: "10.88.0.1 on e0".
   const std::string& interface() const;

@@ -20,6 +20,7 @@ struct TrafficQuery {
   int workers;
   std::int64_t t;
   int rank = 0;
+  int servers = 0;  // processes that only serve; 0: every worker's process holds a shard
 };
 
 struct StrategyInfo {

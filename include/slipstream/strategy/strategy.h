@@ -27,18 +27,21 @@ struct Step {
   FlatModel& model;
   Optimizer& opt;
   Fabric& net;
+  double loss = 0.0;  // of this worker's batch; only in on_step
 };
 
 class Strategy {
  public:
   virtual ~Strategy() = default;
+  virtual bool needs_servers() const { return false; }  // see Fabric::servers and topology/server_client.h
   virtual BucketRule buckets() const { return BucketRule::by_bytes(1 << 20, 25 << 20); }
   virtual void on_start(Step&) {}
   virtual void on_bucket_ready(Step&, const Bucket&) {}
   virtual void on_step(Step&) = 0;
   virtual void on_finish(Step&) {}
 
-  // Names every piece of state that outlives a step. Called between steps; a restore happens after on_start.
+  // Names every piece of state that outlives a step. Called between steps, on all ranks; a restore happens after
+  // on_start.
   virtual void visit(StateVisitor&) = 0;
 
   // What was decided since the last call (a plan made from measurements, say), in one line; empty where nothing was.

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "schedule/ics_budget.h"
+
+#include <algorithm>
+#include <bit>
+#include <limits>
+#include <numeric>
+#include <utility>
+
+namespace slipstream {
+namespace {
+
+constexpr double kIncrease = 0.05;      // of the cap
+constexpr double kDecrease = 0.7;       // times
+constexpr double kHiddenEnough = 0.02;  // of the compute time: timers and wake-ups are no traffic
+
+}  // namespace
+
+double IcsBudget::update(std::span<const IcsMeasure> all) {
+  double loss = 0.0, rate = 0.0, exposed = 0.0, compute = std::numeric_limits<double>::infinity();
+  for (const IcsMeasure& one : all) {
+    loss += one.loss / static_cast<double>(all.size());
+    compute = std::min(compute, one.compute_s);  // it must be hidden from the fastest
+    rate = std::max(rate, one.bytes_per_s);      // who came last did not wait for others
+    exposed = std::max(exposed, one.exposed_s);
+  }
+  if (rule_ == Rule::kMeasured) {
+    bytes_ = exposed > kHiddenEnough * compute ? bytes_ * kDecrease : bytes_ + kIncrease * cap_bytes_;
+  } else {
+    if (first_loss_ == 0.0) first_loss_ = loss;
+    ramp_ = first_loss_ > 0.0 ? std::clamp(1.0 - loss / first_loss_, 0.0, 1.0) : 1.0;
+    bytes_ = rate * compute * ramp_;
+  }
+  bytes_ = bytes_ < cap_bytes_ ? bytes_ : cap_bytes_;  // also where a loss that is no number made it none
+  return bytes_;
+}
+
+void IcsBudget::visit(StateVisitor& v) {
+  for (const auto& [name, value] :
+       {std::pair<const char*, double*>{"budget_bytes", &bytes_}, {"first_loss", &first_loss_}, {"ramp", &ramp_}}) {
+    auto bits = std::bit_cast<std::int64_t>(*value);
+    v.integer(name, bits);
+    *value = std::bit_cast<double>(bits);
+  }
+}
+
+std::vector<bool> select_ics(const std::vector<IcsCandidate>& candidates, double budget_bytes) {
+  std::vector<std::size_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return candidates[a].score < candidates[b].score; });
+  std::vector<bool> taken(candidates.size());
+  double bytes = 0.0;
+  for (const std::size_t c : order) {
+    if (candidates[c].pinned || bytes + candidates[c].bytes > budget_bytes) continue;
+    taken[c] = true;
+    bytes += candidates[c].bytes;
+  }
+  return taken;
+}
+
+}  // namespace slipstream

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strategy/osp.h"
+
+#include <slipstream/base/error.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/vec.h"
+#include "strategy/server_parts.h"
+
+namespace slipstream {
+namespace {
+
+constexpr std::int64_t kProbedSteps = 3;  // these push after backward, so that the wire's rate can be measured
+constexpr std::size_t kSmallShare = 1000;
+
+Guess::Kind guess_kind(const std::string& lgp, const OptimizerOptions& optimizer) {
+  const bool sgd = optimizer.kind == "sgd";
+  if (!sgd && lgp != "auto" && lgp != "off") {
+    fail<ConfigError>("lgp={} mirrors the servers' rule and knows that of sgd; use lgp=off or optimizer=sgd", lgp);
+  }
+  if (lgp == "off" || !sgd) return Guess::Kind::kOff;
+  return lgp == "plain" ? Guess::Kind::kPlain : Guess::Kind::kMomentum;
+}
+
+bool is_small_or_norm(const Slot& slot, std::size_t model) {
+  std::string name = slot.name;
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return slot.count * kSmallShare < model || name.find("bn") != std::string::npos ||
+         name.find("norm") != std::string::npos;
+}
+
+double bytes_of(const ServerPart& part) { return static_cast<double>(part.count * sizeof(float)); }
+
+}  // namespace
+
+void Osp::on_start(Step& s) {
+  const OptimizerOptions& optimizer = s.opt.options();
+  guess_ = Guess(guess_kind(options_.lgp, optimizer), optimizer, s.model.weights());
+  servers_.open(s.net, plan(options_, s.model, s.net.servers()), ServerSetup::Apply::kMean, true, optimizer,
+                s.model.weights());  // (7)
+  for (const ServerPart& part : parts()) {
+    pinned_.push_back(is_small_or_norm(s.model.slot_at(part.offset), s.model.count()));
+  }
+  in_u_.assign(parts().size(), false);
+  under_way_ = in_u_;
+  if (given_split_) in_u_ = given_split_(s.t, parts().size());
+  budget_ = IcsBudget(options_.budget == "loss" ? IcsBudget::Rule::kLoss : IcsBudget::Rule::kMeasured,
+                      options_.cap * static_cast<double>(s.model.count() * sizeof(float)));
+  outgoing_.resize(s.model.count());
+  pulled_.resize(s.model.count());
+}
+
+void Osp::on_bucket_ready(Step& s, const Bucket& bucket) {
+  if (probes(s.t)) return;
+  const auto [first, last] = servers_.parts_in(bucket.offset, bucket.count);
+  for (std::size_t p = first; p < last; ++p) {
+    if (!in_u_[p] && !under_way_[p]) push_urgent(s, p);  // (1)
+  }
+}
+
+void Osp::on_step(Step& s) {
+  const double began = s.net.clock().now();
+  join_overlapped(s);  // (2)
+  measured_.exposed_s += s.net.clock().now() - began;
+
+  const double rest_began = s.net.clock().now();
+  for (std::size_t p = 0; p < parts().size(); ++p) {
+    if (!in_u_[p] && (under_way_[p] || probes(s.t))) push_urgent(s, p);
+  }
+  servers_.wait();  // (3)
+  if (probes(s.t)) {
+    const double seconds = s.net.clock().now() - rest_began, bytes = 4.0 * static_cast<double>(s.model.count());
+    if (seconds > 0.0) measured_.bytes_per_s = std::max(measured_.bytes_per_s, bytes / seconds);
+  }
+  const double lr = s.opt.lr();
+  overlapped_bytes_ = 0.0;
+  for (std::size_t p = 0; p < parts().size(); ++p) {
+    const ServerPart& part = parts()[p];
+    const auto weights = part.of(s.model.weights()), grads = part.of(s.model.grads());
+    if (!in_u_[p]) {
+      guess_.learn(part.offset, part.of(pulled_), lr);
+      vec::copy(weights, part.of(pulled_));
+      continue;
+    }
+    guess_.predict(part.offset, grads, lr, weights);  // (4)
+    vec::copy(part.of(outgoing_), grads);             // the next backward writes new ones
+    servers_.push_pull(p, part.of(outgoing_), lr, part.of(pulled_), 0, kBackground);  // (5)
+    overlapped_bytes_ += bytes_of(part);
+  }
+  under_way_ = in_u_;
+  last_lr_ = lr;
+  measure(s, began);
+  if (given_split_) {
+    in_u_ = given_split_(s.t + 1, parts().size());
+  } else if (options_.cap > 0.0 && Every{options_.resplit_every}.sends(s.t)) {
+    choose_split(s);  // (6)
+  }
+  step_ended_ = s.net.clock().now();
+}
+
+void Osp::on_finish(Step& s) {
+  join_overlapped(s);
+  vec::copy(s.model.weights(), guess_.known());
+}
+
+void Osp::push_urgent(Step& s, std::size_t p) {
+  const ServerPart& part = parts()[p];
+  servers_.push_pull(p, part.of(s.model.grads()), s.opt.lr(), part.of(pulled_));
+}
+
+void Osp::join_overlapped(Step&) {
+  servers_.wait(kBackground);
+  for (std::size_t p = 0; p < parts().size(); ++p) {
+    if (under_way_[p]) guess_.learn(parts()[p].offset, parts()[p].of(pulled_), last_lr_);
+  }
+}
+
+bool Osp::probes(std::int64_t t) const { return t < kProbedSteps && options_.cap > 0.0 && !given_split_; }
+
+// `began`: when this step's backward was done.
+void Osp::measure(Step& s, double began) {
+  measured_.loss += s.loss;
+  ++measured_steps_;
+  if (step_ended_ >= 0.0) measured_.compute_s += began - step_ended_;
+}
+
+// What was waited for tells the rate: it took from the end of the last step until now. What was not says only that the
+// wire is at least as fast; it is then believed to be a little faster each time.
+void Osp::choose_split(Step& s) {
+  const auto steps = static_cast<double>(std::max<std::int64_t>(1, measured_steps_));
+  measured_.loss /= steps;
+  measured_.compute_s /= steps;
+  measured_.exposed_s /= steps;
+  const double window_s = measured_.compute_s + measured_.exposed_s;
+  if (overlapped_bytes_ > 0.0 && window_s > 0.0) {
+    const bool waited = measured_.exposed_s > 0.02 * measured_.compute_s;
+    measured_.bytes_per_s = waited ? overlapped_bytes_ / window_s : 1.05 * measured_.bytes_per_s;
+  }
+  std::vector<IcsMeasure> all(static_cast<std::size_t>(s.net.size()));
+  s.net.gather(std::as_bytes(std::span(&measured_, 1)), std::as_writable_bytes(std::span(all))).wait();
+  const double rate = measured_.bytes_per_s;
+  measured_ = {.bytes_per_s = rate};
+  measured_steps_ = 0;
+
+  std::vector<IcsCandidate> candidates;
+  for (std::size_t p = 0; p < parts().size(); ++p) {
+    candidates.push_back({bytes_of(parts()[p]), servers_.score(p), pinned_[p]});
+  }
+  const auto chosen = select_ics(candidates, budget_.update(all));
+  if (chosen == in_u_) return;
+  in_u_ = chosen;
+  double bytes = 0.0;
+  for (std::size_t p = 0; p < parts().size(); ++p) bytes += in_u_[p] ? candidates[p].bytes : 0.0;
+  news_ = fmt::format("overlaps {} of {} parts, {:.2f} of {:.2f} MB (budget {:.2f} MB{})",
+                      std::count(in_u_.begin(), in_u_.end(), true), parts().size(), 1e-6 * bytes,
+                      4e-6 * static_cast<double>(s.model.count()), 1e-6 * budget_.bytes(),
+                      options_.budget == "loss" ? fmt::format(", ramp {:.2f}", budget_.ramp()) : "");
+}
+
+void Osp::visit(StateVisitor& v) {
+  servers_.wait(kBackground);  // what is under way is saved as pulled, and joined later
+  servers_.visit(v);
+  guess_.visit(v);
+  budget_.visit(v);
+  v.floats("pulled", pulled_);
+  for (auto* flags : {&in_u_, &under_way_}) {
+    std::vector<float> values(flags->begin(), flags->end());
+    v.floats(flags == &in_u_ ? "in_u" : "under_way", values);
+    std::transform(values.begin(), values.end(), flags->begin(), [](float value) { return value != 0.0F; });
+  }
+  auto lr = std::bit_cast<std::int64_t>(last_lr_);
+  v.integer("last_lr", lr);
+  last_lr_ = std::bit_cast<double>(lr);
+}
+
+std::vector<ServerPart> Osp::plan(const Options& options, const FlatModel& model, int servers) {
+  std::vector<std::size_t> cuts;
+  for (const Slot& slot : model.slots()) cuts.push_back(slot.offset);
+  cuts.push_back(model.count());
+  return ServerClient::plan(cuts, servers, static_cast<std::size_t>(options.block_bytes));
+}
+
+BucketRule Osp::buckets() const { return server_buckets(); }
+
+// The split's own small gather comes on top, every resplit_every steps.
+double Osp::bytes_sent(const Options& options, const TrafficQuery& q) {
+  const double gathered = options.cap > 0.0 && Every{options.resplit_every}.sends(q.t)
+                              ? static_cast<double>(sizeof(IcsMeasure)) * (q.workers - 1)
+                              : 0.0;
+  return message_bytes(plan(options, q.model, servers_of(q)), q, true) + gathered;
+}
+
+void OspOptions::describe(OptionSet& o) {
+  o.real("cap", cap, {0.0, 1.0}, kChangesResult, "largest share of the model that is overlapped; 0 is bsp");
+  o.integer("block_bytes", block_bytes, {4, std::int64_t{1} << 30}, kChangesResult,
+            "tensors above this are cut into blocks that are weighed and moved by themselves");
+  o.choice(
+      "budget", budget, {"loss", "measured"}, kChangesResult,
+      "bytes to overlap: what the wire carries during a computation, growing as the loss falls; or grow while that "
+      "stays hidden and shrink when it does not");
+  o.choice("lgp", lgp, {"auto", "off", "plain", "momentum"}, kChangesResult,
+           "guess overlapped weights with the own gradient: not at all, without or with momentum; auto mirrors the "
+           "optimizer (off for adam)");
+  o.integer("resplit_every", resplit_every, {1, 1'000'000}, kChangesResult, "steps between two decisions");
+}
+
+StrategyInfo Osp::info() {
+  return {
+      .name = "osp",
+      .title = "OSP: synchronise the important parts before the next step and the others during it",
+      .paper =
+          "Z. Chen et al., OSP: Boosting Distributed Model Training with 2-stage Synchronization, ICPP 2023 (arXiv "
+          "2306.16926)",
+      .pseudo_code = {"worker, step i, with w its weights, G the last true ones, (I, U) the split into parts:",
+                      "  (1) compute g at w; push g[I] as backward yields it    ICS(i-1) runs meanwhile",
+                      "  (2) join ICS(i-1):  G[U_{i-1}] <- W                    now G is true everywhere",
+                      "  (3) RS(i):  wait for W[I];  w[I] <- G[I] <- W[I]       blocking: the important parts",
+                      "  (4) LGP:  w[U] <- guess from G[U] and g[U]             never from w",
+                      "  (5) ICS(i): start to push g[U] and pull W[U]           joined in (2) of the next step",
+                      "  (6) now and then, agreed by all:  U <- least important parts within the byte budget",
+                      "server, once every worker's gradient of a part is there, whichever stage it came in:",
+                      "  (7) W <- W - step(mean of g);  importance <- 0.9 importance + 0.1 mean |W × mean of g|"},
+      .bytes_per_step = "as bsp; the overlapped share U is hidden behind computing",
+      .waits_for = "every worker's important gradients; the others' only where a computation is too short for them",
+      .notes =
+          {"A part is a tensor, or a block of one above block_bytes. Its importance is |weight × gradient|, the "
+           "first-order change of the loss if it were removed. --verbose and the ledger show every new split.",
+           "The budget starts at nothing, so the first steps are bsp. budget=loss opens it as the loss falls below "
+           "its first value; budget=measured probes what stays hidden, whatever the loss.",
+           "While a part's update is under way the worker computes with a guess: the servers' own rule applied to "
+           "its own gradient, from the last true weights. One worker alone guesses exactly.",
+           "Small tensors and those named bn or norm are never overlapped. With adam and adamw there is no guess: "
+           "overlapped parts are one step old.",
+           "A reconstruction: the paper's text was not at hand. Measured times decide the split, so two runs "
+           "differ; ranks of one run do not. clip_norm is refused."},
+      .configure = [] { return configure_strategy<Osp>("osp"); },
+  };
+}
+
+}  // namespace slipstream

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// OSP: overlapped synchronisation parallel. What matters is synchronised before the next step, the rest during it.
+//
+//   Z. Chen, L. Shi, X. Liu, J. Li, S. Liu, Y. Xu, "OSP: Boosting Distributed Model Training with 2-stage
+//   Synchronization", ICPP 2023, arXiv 2306.16926.
+//
+//   worker, step i, with w its weights, G the last true ones, (I, U) the split of the model into parts:
+//     (1)  compute g at w; push g[I] as backward yields it      ICS(i-1) runs meanwhile
+//     (2)  join ICS(i-1):  G[U_{i-1}] <- W                      now G is true everywhere
+//     (3)  RS(i):  wait for W[I];  w[I] <- G[I] <- W[I]         blocking: the important parts
+//     (4)  LGP:  w[U] <- guess from G[U] and g[U]               never from w: the last guess is thrown away
+//     (5)  ICS(i): start to push g[U] and pull W[U]             joined in (2) of the next step
+//     (6)  now and then, agreed by all:  U <- least important parts within the byte budget
+//   server, once every worker's gradient of a part is there, whichever stage it came in:
+//     (7)  W <- W - step(mean of g);   importance <- 0.9 importance + 0.1 mean |W × mean of g|
+//
+// Communicated per step and worker: 4 bytes × parameters up and the same down, as bsp; U's share is hidden behind
+// computing. A part is a tensor, or a block of one that is larger than block_bytes.
+//
+// This is a reconstruction from the abstract: the paper's text and code were not at hand. Choices made: importance is a
+// mean per element, smoothed, kept by the servers and told with every reply; a part's push in (1) waits for (2) where
+// the part was in U before, so that a server sees its rounds in order; the loss ramp is updated with the split, not per
+// epoch; small tensors (below a thousandth of the model) and those named like norms always stay in I.
+#pragma once
+
+#include <slipstream/strategy/registry.h>
+#include <slipstream/strategy/strategy.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "correction/guess.h"
+#include "schedule/every.h"
+#include "schedule/ics_budget.h"
+#include "topology/server_client.h"
+
+namespace slipstream {
+
+struct OspOptions {
+  double cap = 0.8;  // all change the result
+  std::int64_t block_bytes = 256 << 10;
+  std::string budget = "loss";
+  std::string lgp = "auto";
+  std::int64_t resplit_every = 10;
+
+  void describe(OptionSet& o);
+};
+
+class Osp final : public Strategy {
+ public:
+  using Options = OspOptions;
+  // Decides which parts are in U at step t in place of importance and budget: for experiments. Equal on all ranks.
+  using Split = std::function<std::vector<bool>(std::int64_t t, std::size_t parts)>;
+
+  explicit Osp(const Options& options, Split split = {}) : options_(options), given_split_(std::move(split)) {}
+
+  static StrategyInfo info();
+  static double bytes_sent(const Options& options, const TrafficQuery& q);
+  static bool follows_clock(const Options& options) { return options.cap > 0.0; }
+
+  bool needs_servers() const override { return true; }
+  BucketRule buckets() const override;
+  void on_start(Step& s) override;
+  void on_bucket_ready(Step& s, const Bucket& bucket) override;
+  void on_step(Step& s) override;
+  void on_finish(Step& s) override;
+  void visit(StateVisitor& v) override;
+  std::string news() override { return std::exchange(news_, {}); }
+
+  const std::vector<ServerPart>& parts() const { return servers_.parts(); }
+  const std::vector<bool>& overlapped() const { return in_u_; }    // U of the next step's backward
+  std::span<const float> known() const { return guess_.known(); }  // G
+  std::int64_t rounds(std::size_t part) const { return servers_.updates(part); }
+
+ private:
+  static std::vector<ServerPart> plan(const Options& options, const FlatModel& model, int servers);
+  bool probes(std::int64_t t) const;
+  void push_urgent(Step& s, std::size_t part);
+  void join_overlapped(Step& s);
+  void measure(Step& s, double began);
+  void choose_split(Step& s);
+
+  Options options_;
+  Split given_split_;
+  Guess guess_;
+  std::vector<bool> pinned_;
+  std::vector<bool> in_u_;       // the split of the step that computes
+  std::vector<bool> under_way_;  // U of the step before, whose ICS runs
+  double last_lr_ = 0.0;         // of that step
+  IcsBudget budget_{IcsBudget::Rule::kLoss, 0.0};
+  IcsMeasure measured_;  // sums since the last split but for the rate, which is the latest
+  std::int64_t measured_steps_ = 0;
+  double step_ended_ = -1.0;  // on the fabric's clock
+  double overlapped_bytes_ = 0.0;
+  std::string news_;
+  std::vector<float> outgoing_, pulled_;
+  ServerClient servers_;  // last: what it has in flight uses the memory above
+};
+
+}  // namespace slipstream

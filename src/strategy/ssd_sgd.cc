@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strategy/ssd_sgd.h"
+
+#include <slipstream/base/error.h>
+
+#include <bit>
+
+#include "base/vec.h"
+#include "strategy/server_parts.h"
+
+namespace slipstream {
+namespace {
+
+LocalStep::Kind kind_of(const std::string& local) {
+  return local == "plain" ? LocalStep::Kind::kPlain
+         : local == "glu" ? LocalStep::Kind::kGlu
+                          : LocalStep::Kind::kReleased;
+}
+
+}  // namespace
+
+SsdSgd::SsdSgd(const Options& options)
+    : options_(options),
+      warmup_{options.warmup_steps},
+      pull_{options.period},
+      outgoing_(static_cast<std::size_t>(options.max_outstanding_pushes) + 1) {}
+
+void SsdSgd::on_start(Step& s) {
+  OptimizerOptions optimizer = s.opt.options();
+  if (options_.accumulate_push) {
+    if (optimizer.kind != "sgd") {
+      fail<ConfigError>("accumulate_push adds gradients up, which {} cannot use; set optimizer=sgd", optimizer.kind);
+    }
+    optimizer.weight_decay = 0.0;  // it is in every gradient: see add_decay
+  }
+  local_ = LocalStep(kind_of(options_.local), options_.local_momentum, optimizer.weight_decay, s.model.weights());
+  pulled_.resize(s.model.count());
+  for (auto& buffer : outgoing_) buffer.resize(s.model.count());
+  servers_.open(s.net, bucket_parts(s.model, s.net.servers()), ServerSetup::Apply::kMean, false, optimizer,
+                s.model.weights());  // (7)
+}
+
+void SsdSgd::on_bucket_ready(Step& s, const Bucket& bucket) {
+  const auto [first, last] = servers_.parts_in(bucket.offset, bucket.count);
+  if (options_.accumulate_push) add_decay(s, bucket);
+  if (warmup_.active(s.t)) {
+    for (std::size_t p = first; p < last; ++p) {
+      const ServerPart& part = servers_.parts()[p];
+      servers_.push_pull(p, part.of(s.model.grads()), s.opt.lr(), part.of(pulled_));
+    }
+    return;
+  }
+  fill_outgoing(s, bucket);
+  if (!options_.accumulate_push || pulls(s.t)) push(s, first, last);  // (1)
+}
+
+void SsdSgd::on_step(Step& s) {
+  if (warmup_.active(s.t)) {
+    servers_.wait();
+    vec::copy(s.model.weights(), pulled_);  // (2)
+    local_.restart(pulled_);
+    return;
+  }
+  if (pending_ != 0) adopt(s);                                                      // (3)
+  local_.step(s.model.weights(), s.model.grads(), options_.local_lr * s.opt.lr());  // (4)
+  rates_ += s.opt.lr();
+  if (!options_.accumulate_push || pulls(s.t)) {
+    servers_.ask_round();
+    servers_.wait_rounds(static_cast<std::size_t>(options_.max_outstanding_pushes));  // (5)
+  }
+  if (!pulls(s.t)) return;
+  for (std::size_t p = 0; p < servers_.parts().size(); ++p) servers_.pull(p, servers_.parts()[p].of(pulled_));  // (6)
+  pulled_rates_ = std::exchange(rates_, 0.0);
+  pending_ = 1;
+  if (options_.pull == "blocking") adopt(s);
+}
+
+// What is on its way is left behind: everybody takes the weights that hold all gradients.
+void SsdSgd::on_finish(Step& s) {
+  servers_.wait();
+  const bool unsent = options_.accumulate_push && s.t > warmup_.steps && !pulls(s.t - 1);
+  for (std::size_t p = 0; unsent && p < servers_.parts().size(); ++p) {
+    servers_.push(p, servers_.parts()[p].of(outgoing(s.t - 1)), period_lr_);
+  }
+  for (std::size_t p = 0; p < servers_.parts().size(); ++p) servers_.pull(p, servers_.parts()[p].of(pulled_));
+  servers_.wait();
+  servers_.wait_rounds(0);
+  vec::copy(s.model.weights(), pulled_);
+}
+
+void SsdSgd::adopt(Step& s) {
+  servers_.wait();
+  local_.adopt(pulled_, pulled_rates_);
+  vec::copy(s.model.weights(), pulled_);
+  pending_ = 0;
+}
+
+std::span<float> SsdSgd::outgoing(std::int64_t t) {
+  const std::int64_t round = options_.accumulate_push ? (t - warmup_.steps) / options_.period : t;
+  return outgoing_[static_cast<std::size_t>(round) % outgoing_.size()];
+}
+
+// A server that sees a period's sum cannot decay the weights step by step: the worker does it with its own.
+void SsdSgd::add_decay(Step& s, const Bucket& bucket) {
+  const auto decay = static_cast<float>(s.opt.options().weight_decay);
+  if (decay > 0.0F) vec::add_scaled(s.model.grads(bucket), s.model.weights(bucket), decay);
+}
+
+// The next backward writes new gradients: those of this step are pushed from a copy. Accumulated ones are weighted with
+// their learning rates, as multiples of the period's first, with which their sum is pushed.
+void SsdSgd::fill_outgoing(Step& s, const Bucket& bucket) {
+  const auto out = outgoing(s.t).subspan(bucket.offset, bucket.count);
+  if (!options_.accumulate_push) {
+    vec::copy(out, s.model.grads(bucket));
+    return;
+  }
+  if ((s.t - warmup_.steps) % options_.period == 0) {
+    period_lr_ = s.opt.lr() > 0.0 ? s.opt.lr() : 1.0;
+    vec::zero(out);
+  }
+  vec::add_scaled(out, s.model.grads(bucket), static_cast<float>(s.opt.lr() / period_lr_));
+}
+
+void SsdSgd::push(Step& s, std::size_t first, std::size_t last) {
+  const double lr = options_.accumulate_push ? period_lr_ : s.opt.lr();
+  for (std::size_t p = first; p < last; ++p) servers_.push(p, servers_.parts()[p].of(outgoing(s.t)), lr);
+}
+
+void SsdSgd::visit(StateVisitor& v) {
+  servers_.wait();  // a pull that is under way is saved as pulled, and adopted later
+  servers_.visit(v);
+  local_.visit(v);
+  v.floats("pulled", pulled_);
+  v.integer("pending", pending_);
+  for (const auto& [name, rate] : {std::pair<const char*, double*>{"rates", &rates_},
+                                   {"pulled_rates", &pulled_rates_},
+                                   {"period_lr", &period_lr_}}) {
+    auto bits = std::bit_cast<std::int64_t>(*rate);
+    v.integer(name, bits);
+    *rate = std::bit_cast<double>(bits);
+  }
+  if (!options_.accumulate_push) return;
+  for (std::size_t i = 0; i < outgoing_.size(); ++i) v.floats(fmt::format("outgoing{}", i), outgoing_[i]);
+}
+
+BucketRule SsdSgd::buckets() const { return server_buckets(); }
+
+double SsdSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
+  const auto parts = bucket_parts(q.model, servers_of(q));
+  if (Warmup{options.warmup_steps}.active(q.t)) return message_bytes(parts, q, true);
+  const bool pulls = Every{options.period}.sends(q.t - options.warmup_steps);
+  double bytes = pulls ? message_bytes(parts, q, false) : 0.0;
+  if (!options.accumulate_push || pulls) {
+    bytes += message_bytes(parts, q, true);
+    for (int server = 0; server < servers_of(q); ++server) bytes += beside(q, server) ? 0.0 : ServerClient::kHeadBytes;
+  }
+  return bytes;
+}
+
+void SsdSgdOptions::describe(OptionSet& o) {
+  o.integer("period", period, {1, 1'000'000}, kChangesResult, "steps between two pulls (k)");
+  o.integer("warmup_steps", warmup_steps, {0, 1'000'000'000}, kChangesResult,
+            "synchronous steps at the start; the paper's runs have 500");
+  o.choice("pull", pull, {"overlapped", "blocking"}, kChangesResult,
+           "overlapped: the weights arrive during the next step and count from its end; blocking: wait for them");
+  o.choice("local", local, {"glu", "glu-released", "plain"}, kChangesResult,
+           "the local update: half own gradient and half the global one of the last period; the same with the released "
+           "prototype's constants; own gradient only");
+  o.real("local_lr", local_lr, {0.0, 1000.0}, kChangesResult, "local learning rate, as a multiple of the servers'");
+  o.real("local_momentum", local_momentum, {0.0, 0.9999}, kChangesResult, "momentum of the local update");
+  o.boolean("accumulate_push", accumulate_push, kChangesResult,
+            "push the sum of a period's gradients once: 2/(k+1) of the traffic; without momentum the same trajectory");
+  o.integer("max_outstanding_pushes", max_outstanding_pushes, {1, 64}, kChangesSpeed,
+            "pushes a worker may be ahead of the slowest; each takes memory of the model's size");
+}
+
+StrategyInfo SsdSgd::info() {
+  return {
+      .name = "ssd",
+      .title = "SSD-SGD: push gradients in every step, pull weights every k steps, move on one's own in between",
+      .paper =
+          "Y. Xu et al., SSD-SGD: Communication Sparsification for Distributed Deep Learning Training, arXiv "
+          "2012.05396",
+      .pseudo_code = {"worker, step t, with g the gradient at its own weights w:",
+                      "  (1) push g, bucket by bucket during backward        never waits for it",
+                      "  (2) in the warm-up:  wait for W, w <- W              plain synchronous SGD",
+                      "  (3) if a pull is under way:  wait for it; w <- W     one step late: it overlapped computing",
+                      "  (4) w <- local step of w with g                      GLU: own and estimated global gradient",
+                      "  (5) wait until all but the last pushes are in the servers' weights",
+                      "  (6) every k steps:  pull W                           pull=blocking: wait, w <- W",
+                      "server, once every worker's gradient of a round is there:", "  (7) W <- W - step(mean of g)"},
+      .bytes_per_step =
+          "4 bytes × parameters up and 1/k of it down, × (P-1)/P with shards beside the workers; with "
+          "accumulate_push 1/k both ways",
+      .waits_for = "the slowest worker's push before last; every k steps its own pull, which had a step's time",
+      .notes = {"Why it helps: the servers see every gradient, so their momentum is that of synchronous SGD; workers "
+                "wait for weights once in k steps, and that wait is hidden behind a step.",
+                "GLU: h = (how W moved in the last period) / (sum of the rates) stands for the global gradient; w <- w "
+                "- lr (g/2 + h/2 + weight_decay w). With servers' momentum h grows to what keeps pace with them.",
+                "Departures: the released operator is broken as published; glu-released has the constants of the "
+                "authors' Python prototype, the default is normalised. warmup_steps is 0, not 500.",
+                "accumulate_push with momentum: the servers' momentum acts once per period. Weight decay is added to "
+                "each gradient by the worker, with its own weights. Needs optimizer=sgd.",
+                "The optimizer's state lives on the servers. clip_norm is refused. Workers' weights differ between "
+                "pulls; a run ends with a pull of everything."},
+      .configure = [] { return configure_strategy<SsdSgd>("ssd"); },
+  };
+}
+
+}  // namespace slipstream

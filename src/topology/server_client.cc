@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/server_client.h"
+
+#include <slipstream/base/error.h>
+
+#include <algorithm>
+#include <string>
+
+namespace slipstream {
+namespace {
+
+using Kind = ServerMessage::Kind;
+
+}  // namespace
+
+std::vector<ServerPart> ServerClient::plan(const std::vector<std::size_t>& cuts, int servers, std::size_t max_bytes) {
+  const std::size_t total = cuts.empty() ? 0 : cuts.back();
+  const std::size_t most = std::max<std::size_t>(1, max_bytes / sizeof(float));
+  const auto border = [&](int server) {
+    return total * static_cast<std::size_t>(server) / static_cast<std::size_t>(servers);
+  };
+  std::vector<std::uint32_t> next(static_cast<std::size_t>(servers));
+  std::vector<ServerPart> parts;
+  for (int server = 0; server < servers; ++server) {
+    for (std::size_t c = 0; c + 1 < cuts.size(); ++c) {
+      const std::size_t begin = std::max(cuts[c], border(server)), end = std::min(cuts[c + 1], border(server + 1));
+      if (begin >= end) continue;
+      const std::size_t pieces = (end - begin + most - 1) / most;
+      for (std::size_t i = 0; i < pieces; ++i) {
+        const std::size_t from = begin + (end - begin) * i / pieces, to = begin + (end - begin) * (i + 1) / pieces;
+        parts.push_back({from, to - from, server, next[static_cast<std::size_t>(server)]++});
+      }
+    }
+  }
+  return parts;
+}
+
+void ServerClient::open(Fabric& net, std::vector<ServerPart> parts, ServerSetup::Apply apply, bool scores,
+                        const OptimizerOptions& optimizer, std::span<const float> weights) {
+  if (optimizer.clip_norm > 0.0) {
+    fail<ConfigError>(
+        "clip_norm = {} needs the norm of the whole gradient, and a server sees only its share; set clip_norm=0, or "
+        "use a strategy without servers such as ssgd",
+        optimizer.clip_norm);
+  }
+  check(net.servers() > 0, "a strategy with servers was started on a fabric whose servers are not open");
+  net_ = &net;
+  parts_ = std::move(parts);
+  pushed_.assign(parts_.size(), 0);
+  scores_.assign(parts_.size(), 0.0);
+  updates_.assign(parts_.size(), 0);
+  for (int server = 0; server < net.servers(); ++server) {
+    ServerSetup setup{apply, scores, {}, optimizer};
+    for (const ServerPart& part : parts_) {
+      if (part.server == server) setup.counts.push_back(part.count);
+    }
+    const std::string text = setup.to_text();
+    send(server, kUrgent, {.kind = Kind::kSetup}, std::as_bytes(std::span(text)));
+    outbox_[kUrgent].back().body.wait();  // the text goes away
+  }
+  for (std::size_t p = 0; p < parts_.size() && net.rank() == 0; ++p) {
+    send(parts_[p].server, kUrgent, to_part(Kind::kWeights, p),
+         std::as_bytes(weights.subspan(parts_[p].offset, parts_[p].count)));
+  }
+  for (int server = 0; server < net.servers(); ++server) {
+    ServerMessage::Frame frame;
+    net.recv(net.size() + server, kUrgent, frame).wait();
+    checked(frame, server, 0, 0, 0);
+  }
+  settle(kUrgent, 0);
+}
+
+std::pair<std::size_t, std::size_t> ServerClient::parts_in(std::size_t offset, std::size_t count) const {
+  const auto starts_before = [](const ServerPart& part, std::size_t at) { return part.offset < at; };
+  const auto first = std::lower_bound(parts_.begin(), parts_.end(), offset, starts_before);
+  const auto last = std::lower_bound(first, parts_.end(), offset + count, starts_before);
+  return {static_cast<std::size_t>(first - parts_.begin()), static_cast<std::size_t>(last - parts_.begin())};
+}
+
+void ServerClient::push(std::size_t part, std::span<const float> gradient, double lr, Tag lane) {
+  ServerMessage message = to_part(Kind::kPush, part);
+  message.value = lr;
+  send(parts_[part].server, lane, message, std::as_bytes(gradient));
+  ++pushed_[part];
+}
+
+void ServerClient::pull(std::size_t part, std::span<float> into, std::int64_t behind, Tag lane) {
+  ServerMessage message = to_part(Kind::kPull, part);
+  message.after = after(part, behind);
+  send(parts_[part].server, lane, message, {});
+  expect(part, into, message.after, lane);
+}
+
+void ServerClient::push_pull(std::size_t part, std::span<const float> gradient, double lr, std::span<float> into,
+                             std::int64_t behind, Tag lane) {
+  ServerMessage message = to_part(Kind::kPushPull, part);
+  message.value = lr;
+  ++pushed_[part];
+  message.after = after(part, behind);
+  send(parts_[part].server, lane, message, std::as_bytes(gradient));
+  expect(part, into, message.after, lane);
+}
+
+void ServerClient::wait(Tag lane) {
+  std::int64_t arrived = 0;
+  for (auto& pulls = pulls_[lane]; !pulls.empty(); pulls.pop_front()) {
+    Pull& pull = pulls.front();
+    const ServerPart& part = parts_[pull.part];
+    pull.head.wait();
+    const ServerMessage reply = checked(pull.frame, part.server, part.index, pull.after, part.count * sizeof(float));
+    scores_[pull.part] = reply.value;
+    updates_[pull.part] = reply.round;
+    pull.body.wait();
+    arrived = std::max(arrived, pull.own);
+  }
+  settle(lane, arrived - 1);
+}
+
+void ServerClient::ask_round() {
+  const std::int64_t round = pushed_.empty() ? 0 : *std::max_element(pushed_.begin(), pushed_.end());
+  auto& signs = signs_.emplace_back(static_cast<std::size_t>(net_->servers()));
+  for (int server = 0; server < net_->servers(); ++server) {
+    Sign& sign = signs[static_cast<std::size_t>(server)];
+    sign.server = server;
+    sign.after = round;
+    send(server, kUrgent, {.kind = Kind::kAwait, .after = round}, {});
+    sign.head = net_->recv(net_->size() + server, kUrgent, sign.frame);
+  }
+}
+
+void ServerClient::wait_rounds(std::size_t open) {
+  for (; signs_.size() > open; signs_.pop_front()) {
+    for (Sign& sign : signs_.front()) {
+      sign.head.wait();
+      checked(sign.frame, sign.server, 0, sign.after, 0);
+    }
+    settle(kUrgent, signs_.front().front().after - 1);
+  }
+}
+
+void ServerClient::visit(StateVisitor& v) {
+  wait_rounds(0);
+  std::int64_t rounds = pushed_.empty() ? 0 : pushed_.front();
+  for (int server = net_->rank(); server < net_->servers(); server += net_->size()) {
+    ServerMessage::Frame frame;
+    send(server, kUrgent, {.kind = Kind::kReadState, .after = rounds}, {});
+    net_->recv(net_->size() + server, kUrgent, frame).wait();
+    std::vector<float> state(ServerMessage::unpack(frame, net_->size() + server).payload_bytes / sizeof(float));
+    net_->recv(net_->size() + server, kUrgent, std::as_writable_bytes(std::span(state))).wait();
+    v.floats(fmt::format("server{}", server), state);
+    if (!state.empty()) {
+      send(server, kUrgent, {.kind = Kind::kWriteState, .after = rounds}, std::as_bytes(std::span(state)));
+      net_->recv(net_->size() + server, kUrgent, frame).wait();
+    }
+    settle(kUrgent, std::numeric_limits<std::int64_t>::max());
+  }
+  v.integer("rounds", rounds);
+  std::fill(pushed_.begin(), pushed_.end(), rounds);
+  float done = 1;
+  net_->sum(std::span(&done, 1)).wait();  // nobody goes on before all servers have what was written
+}
+
+void ServerClient::send(int server, Tag lane, ServerMessage message, std::span<const std::byte> payload) {
+  message.from = net_->rank();
+  message.payload_bytes = payload.size();
+  Outgoing& out = outbox_[lane].emplace_back();
+  out.round = message.round;
+  out.frame = message.pack();
+  out.head = net_->send(net_->size() + server, lane, out.frame);
+  out.body = net_->send(net_->size() + server, lane, payload);
+}
+
+void ServerClient::expect(std::size_t part, std::span<float> into, std::int64_t after, Tag lane) {
+  const int server = net_->size() + parts_[part].server;
+  Pull& pull = pulls_[lane].emplace_back();
+  pull.part = part;
+  pull.after = after;
+  pull.own = pushed_[part];
+  pull.head = net_->recv(server, lane, pull.frame);
+  pull.body = net_->recv(server, lane, std::as_writable_bytes(into));
+}
+
+ServerMessage ServerClient::checked(const ServerMessage::Frame& frame, int server, std::uint32_t part,
+                                    std::int64_t after, std::uint64_t payload_bytes) const {
+  const ServerMessage reply = ServerMessage::unpack(frame, net_->size() + server);
+  if (reply.kind != Kind::kReply || reply.part != part || reply.after != after ||
+      reply.payload_bytes != payload_bytes) {
+    fail<FabricError>(
+        "server {} (rank {}) answers with {} bytes of part {} after round {}; {} bytes of part {} after round {} were "
+        "asked for",
+        server, net_->size() + server, reply.payload_bytes, reply.part, reply.after, payload_bytes, part, after);
+  }
+  return reply;
+}
+
+// Waits for the pushes of these rounds to have left.
+void ServerClient::settle(Tag lane, std::int64_t round) {
+  for (auto& outbox = outbox_[lane]; !outbox.empty() && outbox.front().round <= round; outbox.pop_front()) {
+    outbox.front().head.wait();
+    outbox.front().body.wait();
+  }
+}
+
+ServerMessage ServerClient::to_part(Kind kind, std::size_t part) const {
+  return {.kind = kind, .part = parts_[part].index, .round = pushed_[part]};
+}
+
+std::int64_t ServerClient::after(std::size_t part, std::int64_t behind) const {
+  return std::max<std::int64_t>(0, behind == kAnyBehind ? 0 : pushed_[part] - behind);
+}
+
+}  // namespace slipstream

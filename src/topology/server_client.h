@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ServerClient: a worker's side of the parameter server. The flat model lies on S servers in contiguous ranges of equal
+// size; each range is cut into parts, the unit of pushing and pulling. Pushes and pulls return at once; what they use
+// must stay untouched until the matching wait.
+//
+//   open       once, on all workers: tells the servers what they hold; worker 0's weights become everybody's
+//   push       hands the servers a gradient for one part; every worker pushes every part once in a round
+//   pull       asks for the weights of a part as they are once they hold the round of this worker's last push from
+//              everybody (or up to `behind` rounds less)
+//
+// How pushes become updates is the setup's: see ServerSetup::Apply. visit() is collective: it reads and writes the
+// servers' state.
+#pragma once
+
+#include <slipstream/base/state.h>
+#include <slipstream/fabric/fabric.h>
+
+#include <array>
+#include <deque>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "topology/server_message.h"
+
+namespace slipstream {
+
+// A part of the flat model, as the worker sees it.
+struct ServerPart {
+  std::size_t offset = 0, count = 0;
+  int server = 0;
+  std::uint32_t index = 0;  // among its server's parts
+
+  std::span<float> of(std::span<float> flat) const { return flat.subspan(offset, count); }
+};
+
+class ServerClient {
+ public:
+  static constexpr std::int64_t kAnyBehind = std::numeric_limits<std::int64_t>::max();
+  static constexpr double kHeadBytes = ServerMessage::kBytes;
+
+  // The parts, in the order of the flat model: [cuts[i], cuts[i+1]) cut where one server ends and the next begins and
+  // into equal pieces of at most `max_bytes`. `cuts` ascends from 0 to the model's size.
+  static std::vector<ServerPart> plan(const std::vector<std::size_t>& cuts, int servers, std::size_t max_bytes);
+
+  void open(Fabric& net, std::vector<ServerPart> parts, ServerSetup::Apply apply, bool scores,
+            const OptimizerOptions& optimizer, std::span<const float> weights);
+
+  const std::vector<ServerPart>& parts() const { return parts_; }
+  // The parts [first, last) that make up this range, which begins and ends at cuts.
+  std::pair<std::size_t, std::size_t> parts_in(std::size_t offset, std::size_t count) const;
+  // What the last reply about a part told: its importance, and the updates made so far.
+  double score(std::size_t part) const { return scores_[part]; }
+  std::int64_t updates(std::size_t part) const { return updates_[part]; }
+
+  void push(std::size_t part, std::span<const float> gradient, double lr, Tag lane = kUrgent);
+  void pull(std::size_t part, std::span<float> into, std::int64_t behind = 0, Tag lane = kUrgent);
+  void push_pull(std::size_t part, std::span<const float> gradient, double lr, std::span<float> into,
+                 std::int64_t behind = 0, Tag lane = kUrgent);
+  void wait(Tag lane = kUrgent);  // for all pulls of the lane, and for the pushes before them to have left
+
+  // Asks all servers for a sign once the last round's pushes of all workers are in their weights; wait_rounds waits
+  // until at most `open` such signs are missing, and for the pushes of the others to have left.
+  void ask_round();
+  void wait_rounds(std::size_t open);
+
+  void visit(StateVisitor& v);  // nothing may be in flight but asked rounds
+
+ private:
+  struct Outgoing {
+    std::int64_t round = 0;
+    ServerMessage::Frame frame{};
+    InFlight head, body;  // last: they use the frame
+  };
+  struct Pull {
+    std::size_t part = 0;
+    std::int64_t after = 0;
+    std::int64_t own = 0;  // rounds this worker had pushed when it asked: the reply says that they have arrived
+    ServerMessage::Frame frame{};
+    InFlight head, body;
+  };
+  struct Sign {
+    int server = 0;
+    std::int64_t after = 0;
+    ServerMessage::Frame frame{};
+    InFlight head;
+  };
+
+  void send(int server, Tag lane, ServerMessage message, std::span<const std::byte> payload);
+  void expect(std::size_t part, std::span<float> into, std::int64_t after, Tag lane);
+  ServerMessage ask(int server, const ServerMessage& message, std::span<const std::byte> payload);
+  ServerMessage checked(const ServerMessage::Frame& frame, int server, std::uint32_t part, std::int64_t after,
+                        std::uint64_t payload_bytes) const;
+  void settle(Tag lane, std::int64_t round);
+  ServerMessage to_part(ServerMessage::Kind kind, std::size_t part) const;
+  std::int64_t after(std::size_t part, std::int64_t behind) const;
+
+  Fabric* net_ = nullptr;
+  std::vector<ServerPart> parts_;
+  std::vector<std::int64_t> pushed_;  // rounds, by part
+  std::vector<std::int64_t> updates_;
+  std::vector<double> scores_;                  // by part
+  std::array<std::deque<Outgoing>, 2> outbox_;  // by lane
+  std::array<std::deque<Pull>, 2> pulls_;       // by lane
+  std::deque<std::vector<Sign>> signs_;         // by asked round
+};
+
+}  // namespace slipstream

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a worker and a server say to each other: a head of 48 bytes and, where the kind has one, a payload as the next
+// message of the same lane. Drawn in docs/wire-format.md. Every field is checked by whoever receives it; there is no
+// checksum (the connection has one).
+//
+// ServerSetup: what a server must know before it can serve, told by every worker alike when a job begins.
+#pragma once
+
+#include <slipstream/optim/optimizer.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace slipstream {
+
+struct ServerMessage {
+  enum class Kind : std::uint8_t {
+    kSetup = 1,   // payload: ServerSetup as text
+    kWeights,     // payload: the first weights of a part; from worker 0
+    kPush,        // payload: a gradient
+    kPull,        // answered with weights
+    kPushPull,    // both
+    kAwait,       // answered, without payload, once all parts are as far as `after`
+    kReadState,   // answered with all the server holds
+    kWriteState,  // payload: what was read once; answered without payload
+    kBye,         // the last message of a lane
+    kReply,
+  };
+  static constexpr std::size_t kBytes = 48;
+  using Frame = std::array<std::byte, kBytes>;
+
+  Kind kind = Kind::kReply;
+  int from = 0;            // rank
+  std::uint32_t part = 0;  // of the server's
+  std::int64_t round = 0;  // of a push: how many of this worker's came before; of a reply: updates made so far
+  std::int64_t after = 0;  // of a pull or wait: answered once so many pushes of every worker are in the weights
+  double value = 0.0;      // of a push: the learning rate; of a reply: the part's importance
+  std::uint64_t payload_bytes = 0;
+
+  Frame pack() const;
+  // Throws FabricError naming the field that makes no sense. `from` is who sent it, as the connection says.
+  static ServerMessage unpack(const Frame& frame, int from);
+};
+
+// Memory that comes from or goes to the wire: not touched before it is written, aligned for floats.
+class ServerPayload {
+ public:
+  ServerPayload() = default;
+  explicit ServerPayload(std::size_t bytes) : data_(std::make_unique_for_overwrite<std::byte[]>(bytes)), size_(bytes) {}
+
+  std::span<std::byte> bytes() { return {data_.get(), size_}; }
+  std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
+  std::span<float> floats() { return {reinterpret_cast<float*>(data_.get()), size_ / sizeof(float)}; }
+  std::span<const float> floats() const { return {reinterpret_cast<const float*>(data_.get()), size_ / sizeof(float)}; }
+  bool present() const { return data_ != nullptr; }
+
+ private:
+  std::unique_ptr<std::byte[]> data_;
+  std::size_t size_ = 0;
+};
+
+struct ServerSetup {
+  // When a push becomes an update.
+  enum class Apply {
+    kMean,     // once all workers' pushes of a round are there: the mean, added up in rank order
+    kArrival,  // at once, whoever comes first; counts 1/P
+    kTurns,    // worker 0, 1, … P-1, 0, …: early ones wait for their turn; counts 1/P
+  };
+
+  Apply apply = Apply::kMean;
+  bool scores = false;              // keep every part's importance
+  std::vector<std::size_t> counts;  // floats of each part, in the order of the flat model
+  OptimizerOptions optimizer;
+
+  std::string to_text() const;
+  static ServerSetup from_text(const std::string& text);  // throws FabricError
+};
+
+}  // namespace slipstream

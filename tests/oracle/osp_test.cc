@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "strategy/osp.h"
+
+#include <gtest/gtest.h>
+#include <slipstream/base/error.h>
+
+#include <set>
+
+#include "oracle/delayed_merge_oracle.h"
+#include "oracle/osp_oracle.h"
+#include "oracle/simulated.h"
+
+namespace slipstream::oracle {
+namespace {
+
+constexpr std::int64_t kSteps = 30;
+constexpr double kGuessRounding = 4 * kRounding;  // a guess's velocity is read off a difference of weights
+
+// The parts of the oracle's problem: its layers, cut into blocks of two weights.
+constexpr std::int64_t kBlock = 8;
+std::vector<ServerPart> parts_of(int servers) { return ServerClient::plan({0, 4, 5, 5, 11}, servers, kBlock); }
+
+using PartSplit = std::function<bool(std::int64_t t, std::size_t offset)>;  // by a part's first weight
+
+struct Observed {
+  Course course;
+  std::vector<std::vector<Vec>> known;            // G, by step and rank
+  std::vector<std::vector<std::int64_t>> rounds;  // by step and part, at rank 0
+};
+
+Observed run(const Problem& problem, const Rule& rule, int workers, const PartSplit& split, const std::string& lgp,
+             int servers = 0) {
+  const auto P = static_cast<std::size_t>(workers);
+  const auto parts = parts_of(servers > 0 ? servers : workers);
+  Observed seen;
+  seen.course.steps.assign(kSteps, Ranks(P));
+  seen.known.assign(kSteps, Ranks(P));
+  seen.rounds.resize(kSteps);
+  std::vector<Osp*> made;  // by rank; those made first are asked what they need, and are gone
+  std::map<int, Osp*> by_rank;
+  SimJobOptions job;
+  job.world.ranks = workers;
+  job.servers = servers;
+  job.task = std::make_shared<ProblemTask>(problem);
+  OspOptions options;
+  options.block_bytes = kBlock;
+  options.lgp = lgp;
+  const Osp::Split by_part = [&parts, split](std::int64_t t, std::size_t count) {
+    std::vector<bool> in_u(count);
+    for (std::size_t p = 0; p < count; ++p) in_u[p] = split(t, parts[p].offset);
+    return in_u;
+  };
+  job.make_strategy = [&made, options, by_part] {
+    auto strategy = std::make_unique<Osp>(options, by_part);
+    made.push_back(strategy.get());
+    return strategy;
+  };
+  job.optimizer = optimizer_of(rule);
+  job.lr = [rule](std::int64_t t) { return rule.lr_at(t); };
+  job.steps = kSteps;
+  job.on_step_end = [&](int rank, std::int64_t t, std::span<const float> weights) {
+    const auto r = static_cast<std::size_t>(rank);
+    const auto step = static_cast<std::size_t>(t);
+    seen.course.steps[step][r].assign(weights.begin(), weights.end());
+    const Osp& one = *made[made.size() - P + r];
+    seen.known[step][r].assign(one.known().begin(), one.known().end());
+    if (rank != 0) return;
+    for (std::size_t p = 0; p < one.parts().size(); ++p) seen.rounds[step].push_back(one.rounds(p));
+  };
+  for (const SimRankResult& rank : run_sim_job(job).ranks) {
+    seen.course.end.emplace_back(rank.weights.begin(), rank.weights.end());
+  }
+  return seen;
+}
+
+// Splits that move from step to step, by a weight's number; `of_part` asks for the first weight of its part.
+bool moving(std::int64_t t, std::size_t offset) { return (offset * 7 + static_cast<std::size_t>(t) * 3) % 5 < 2; }
+bool all(std::int64_t, std::size_t) { return true; }
+bool none(std::int64_t, std::size_t) { return false; }
+bool still(std::int64_t, std::size_t offset) { return offset < 5; }
+
+std::function<bool(std::int64_t, std::size_t)> by_weight(const PartSplit& split, int servers) {
+  std::vector<std::size_t> first(Problem{}.size);
+  for (const ServerPart& part : parts_of(servers)) {
+    for (std::size_t j = 0; j < part.count; ++j) first[part.offset + j] = part.offset;
+  }
+  return [first, split](std::int64_t t, std::size_t j) { return split(t, first[j]); };
+}
+
+TEST(OspOracle, EveryStepOfEveryRankIsTheReconstructions) {
+  for (const PartSplit& split : {PartSplit(moving), PartSplit(all), PartSplit(still), PartSplit(none)}) {
+    for (const char* lgp : {"off", "plain", "momentum"}) {
+      for (int workers : {1, 2, 3, 4, 7}) {
+        for (const auto& [name, rule] : server_rules()) {
+          const Course expected = osp({}, rule, workers, kSteps, by_weight(split, workers), lgp);
+          EXPECT_LT(distance(run({}, rule, workers, split, lgp).course, expected), kGuessRounding)
+              << name << ", P=" << workers << ", lgp=" << lgp;
+        }
+      }
+    }
+  }
+}
+
+TEST(OspOracle, TellsSplitsAndGuessesApart) {
+  const Rule rule{.momentum = 0.9};
+  const auto course = [&](const PartSplit& split, const char* lgp) {
+    return osp({}, rule, 3, kSteps, by_weight(split, 3), lgp);
+  };
+  EXPECT_GT(distance(course(moving, "momentum"), course(all, "momentum")), 25 * kGuessRounding);
+  EXPECT_GT(distance(course(moving, "momentum"), course(still, "momentum")), 25 * kGuessRounding);
+  EXPECT_GT(distance(course(all, "momentum"), course(all, "plain")), 25 * kGuessRounding);
+  EXPECT_GT(distance(course(all, "plain"), course(all, "off")), 25 * kGuessRounding);
+}
+
+// OSP-1
+TEST(Osp, WithNothingOverlappedItIsBspBitForBit) {
+  for (const auto& [name, rule] : server_rules()) {
+    for (int workers : {1, 2, 3, 7}) {
+      const Course bsp = simulate({}, rule, workers, kSteps, "bsp");
+      EXPECT_EQ(run({}, rule, workers, none, "momentum").course, bsp) << name;
+      EXPECT_EQ(simulate({}, rule, workers, kSteps, "osp", {"cap=0"}), bsp) << name;
+    }
+  }
+}
+
+// OSP-2
+TEST(Osp, OneWorkerWithoutMomentumIsSerialSgdBitForBitForAnyMovingSplit) {
+  for (const Rule& rule : {Rule{}, Rule{.lr_decay = 0.1, .weight_decay = 0.01}}) {
+    const Course serial = simulate({}, rule, 1, kSteps, "ssgd");
+    for (int servers : {0, 1, 2, 3}) {
+      EXPECT_EQ(run({}, rule, 1, moving, "plain", servers).course, serial) << servers;
+      EXPECT_EQ(run({}, rule, 1, all, "auto", servers).course, serial) << servers;
+    }
+  }
+}
+
+// OSP-3
+TEST(Osp, OneWorkerWithMomentumIsExactOnlyWithTheMomentumAwareGuess) {
+  for (bool nesterov : {false, true}) {
+    const Rule rule{.momentum = 0.9, .weight_decay = 0.001, .nesterov = nesterov};
+    const Course serial = simulate({}, rule, 1, kSteps, "ssgd");
+    EXPECT_LT(distance(run({}, rule, 1, moving, "momentum").course, serial), kGuessRounding);
+    EXPECT_LT(distance(run({}, rule, 1, moving, "auto").course, serial), kGuessRounding)
+        << "auto mirrors the optimizer";
+    EXPECT_GT(distance(run({}, rule, 1, moving, "plain").course, serial), 1e-2);
+  }
+}
+
+// OSP-4
+TEST(Osp, IdenticalDataOnAllWorkersEqualsSyncSgdToRounding) {
+  const Problem same{.same_data = true};
+  for (int workers : {2, 3, 4}) {
+    EXPECT_LT(distance(run(same, {}, workers, moving, "plain").course, simulate(same, {}, workers, kSteps, "ssgd")),
+              kRounding);
+  }
+}
+
+// OSP-5
+TEST(Osp, TheKnownWeightsAreTheSameBitsOnAllWorkers) {
+  const Observed seen = run({}, {.momentum = 0.9}, 3, moving, "momentum");
+  for (const auto& ranks : seen.known) {
+    EXPECT_EQ(ranks[1], ranks[0]);
+    EXPECT_EQ(ranks[2], ranks[0]);
+  }
+}
+
+// OSP-6
+TEST(Osp, EveryPartsVersionAdvancesByOneInEveryStepWhateverItsStage) {
+  for (int servers : {0, 1, 2}) {
+    const auto parts = parts_of(servers > 0 ? servers : 2);
+    const Observed seen = run({}, {}, 2, moving, "plain", servers);
+    for (std::size_t t = 0; t < seen.rounds.size(); ++t) {
+      for (std::size_t p = 0; p < parts.size(); ++p) {
+        const bool under_way = moving(static_cast<std::int64_t>(t), parts[p].offset);
+        EXPECT_EQ(seen.rounds[t][p], static_cast<std::int64_t>(t) + (under_way ? 0 : 1)) << "step " << t;
+      }
+    }
+  }
+}
+
+// OSP-7
+TEST(Osp, PartsThatChangeStageGetEachGradientExactlyOnce) {
+  const Rule rule{.lr_decay = 0.1};
+  for (int servers : {0, 1, 3}) {
+    const Course course = run({}, rule, 3, moving, "plain", servers).course;
+    EXPECT_LT(distance(course.end, Ranks(3, sum_of_gradients({}, rule, course, 3))), kRounding);
+  }
+}
+
+// ID-1, ID-3
+TEST(Osp, WithEverythingOverlappedItIsSsdOfPeriodOneAndLocalSgdWithDelayedMerge) {
+  for (int workers : {1, 2, 4}) {
+    Course course = run({}, {}, workers, all, "plain").course;
+    EXPECT_LT(distance(course, simulate({}, {}, workers, kSteps, "ssd", {"period=1", "local=plain"})), kRounding);
+    course.end.clear();  // the merge has no end of its own
+    EXPECT_LT(distance(course, local_sgd_with_delayed_merge({}, {}, workers, kSteps, 1)), kRounding);
+  }
+}
+
+// As a user runs it: budget and importance decide.
+TEST(Osp, SplitsFollowBudgetAndImportanceAndAreTold) {
+  for (const char* budget : {"budget=loss", "budget=measured"}) {
+    SimJobOptions job;
+    job.world.ranks = 2;
+    job.world.link = {0.0001, 1e6};
+    job.task = std::make_shared<MlpTask>();
+    job.make_strategy = Registry::builtin().configure("osp", {budget, "resplit_every=2", "block_bytes=64"}).make;
+    job.optimizer = {.lr = 0.05, .momentum = 0.9};
+    job.steps = 60;
+    const auto result = run_sim_job(job);
+    ASSERT_TRUE(result.agreement());
+    std::set<std::string> told;
+    for (std::size_t t = 0; t < result.ranks[0].steps.size(); ++t) {
+      EXPECT_EQ(result.ranks[1].steps[t].news, result.ranks[0].steps[t].news) << "all ranks decide alike";
+      told.insert(result.ranks[0].steps[t].news);
+    }
+    EXPECT_GT(told.size(), 3U) << budget << ": splits move";
+  }
+}
+
+TEST(Osp, AdamHasNoGuess) {
+  SimJobOptions job;
+  job.task = std::make_shared<ProblemTask>(Problem{});
+  job.make_strategy = Registry::builtin().configure("osp", {"lgp=momentum"}).make;
+  job.optimizer = {.kind = "adamw"};
+  EXPECT_THROW(run_sim_job(job), ConfigError);
+}
+
+}  // namespace
+}  // namespace slipstream::oracle
