@@ -389,14 +389,23 @@ class Reporting final : public Operation {
   WorkPtr work_;
 };
 
-// A send or a receive, which c10d lets end only in wait().
+// A send or a receive, which c10d lets end only in wait(). It may also fail to start, where the peer has left before;
+// that, too, is told in wait().
 template <typename State>
 class Direct final : public Operation {
  public:
-  Direct(std::shared_ptr<State> state, std::string what, WorkPtr work)
-      : state_(std::move(state)), what_(std::move(what)), work_(std::move(work)) {}
+  template <typename Start>
+  Direct(std::shared_ptr<State> state, std::string what, const Start& start)
+      : state_(std::move(state)), what_(std::move(what)) {
+    try {
+      work_ = start();
+    } catch (const std::exception& e) {
+      refused_ = first_line(e.what());
+    }
+  }
   void wait() override {
     if (finished_at_ > 0) return;
+    if (!work_) state_->give_up(what_, refused_);
     try {
       work_->wait();
     } catch (const std::exception& e) {
@@ -410,7 +419,8 @@ class Direct final : public Operation {
  private:
   std::shared_ptr<State> state_;
   std::string what_;
-  WorkPtr work_;
+  WorkPtr work_;         // null where it did not start, and then …
+  std::string refused_;  // … why
   double finished_at_ = 0;
 };
 
@@ -499,17 +509,20 @@ InFlight C10dFabric::gather(std::span<const std::byte> mine, std::span<std::byte
 
 InFlight C10dFabric::send(int to, Tag tag, std::span<const std::byte> bytes) {
   if (bytes.empty()) return {};
-  std::vector<torch::Tensor> tensors{bytes_view(bytes)};
-  return InFlight(std::make_unique<Direct<State>>(state_, fmt::format("send of {} bytes to rank {}", bytes.size(), to),
-                                                  state_->group->send(tensors, to, static_cast<int>(tag))));
+  return InFlight(
+      std::make_unique<Direct<State>>(state_, fmt::format("send of {} bytes to rank {}", bytes.size(), to), [&] {
+        std::vector<torch::Tensor> tensors{bytes_view(bytes)};
+        return state_->group->send(tensors, to, static_cast<int>(tag));
+      }));
 }
 
 InFlight C10dFabric::recv(int from, Tag tag, std::span<std::byte> bytes) {
   if (bytes.empty()) return {};
-  std::vector<torch::Tensor> tensors{bytes_view(bytes)};
-  return InFlight(std::make_unique<Direct<State>>(state_,
-                                                  fmt::format("receive of {} bytes from rank {}", bytes.size(), from),
-                                                  state_->group->recv(tensors, from, static_cast<int>(tag))));
+  return InFlight(
+      std::make_unique<Direct<State>>(state_, fmt::format("receive of {} bytes from rank {}", bytes.size(), from), [&] {
+        std::vector<torch::Tensor> tensors{bytes_view(bytes)};
+        return state_->group->recv(tensors, from, static_cast<int>(tag));
+      }));
 }
 
 struct StoreHost::State {
