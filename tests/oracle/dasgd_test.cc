@@ -311,7 +311,8 @@ TEST_P(Combination, SendsTheBytesItsFormulaSays) {
       auto job = test::sim_job({"dasgd", GetParam()}, ranks);
       job.task = std::make_shared<QuadraticTask>(QuadraticOptions{.layers = layers});
       const FlatModel model(job.task->parameters());
-      for (const SimStepRecord& step : run_sim_job(job).ranks[0].steps) {
+      const SimJobResult result = run_sim_job(job);
+      for (const SimStepRecord& step : result.ranks[0].steps) {
         EXPECT_DOUBLE_EQ(step.bytes_sent, configured.bytes_sent({model, ranks, step.t, 0})) << "step " << step.t;
       }
     }
