@@ -435,14 +435,23 @@ class Reporting final : public Operation {
   bool abortable_ = false;
 };
 
-// A send or a receive, which c10d lets end only in wait().
+// A send or a receive, which c10d lets end only in wait(). It may also fail to start, where the peer has left before;
+// that, too, is told in wait().
 template <typename State>
 class Direct final : public Operation {
  public:
-  Direct(std::shared_ptr<State> state, std::string what, WorkPtr work)
-      : state_(std::move(state)), what_(std::move(what)), work_(std::move(work)) {}
+  template <typename Start>
+  Direct(std::shared_ptr<State> state, std::string what, const Start& start)
+      : state_(std::move(state)), what_(std::move(what)) {
+    try {
+      work_ = start();
+    } catch (const std::exception& e) {
+      refused_ = first_line(e.what());
+    }
+  }
   void wait() override {
     if (finished_at_ > 0) return;
+    if (!work_) state_->give_up(what_, refused_);
     try {
       work_->wait();
     } catch (const std::exception& e) {
@@ -456,7 +465,8 @@ class Direct final : public Operation {
  private:
   std::shared_ptr<State> state_;
   std::string what_;
-  WorkPtr work_;
+  WorkPtr work_;         // null where it did not start, and then …
+  std::string refused_;  // … why
   double finished_at_ = 0;
 };
 
@@ -479,17 +489,24 @@ InFlight collective(const std::shared_ptr<State>& state, std::string what, const
 
 // A send or receive between a worker and a server, which c10d lets end only in wait(): the lane's thread does that.
 template <typename State>
-InFlight on_lane(const std::shared_ptr<State>& state, std::string what, Lane& lane, WorkPtr work) {
+InFlight on_lane(const std::shared_ptr<State>& state, std::string what, Lane& lane,
+                 const std::function<WorkPtr()>& start) {
   auto operation = std::make_unique<Reporting<State>>(state, std::move(what));
-  operation->keep(work);
-  operation->let_abort();
-  lane.push([work = std::move(work), report = operation->reporter()] {
-    try {
-      report(work->wait(kForever) ? "" : "it was given up ");
-    } catch (const std::exception& e) {
-      report(std::string(e.what()) + " ");
-    }
-  });
+  auto report = operation->reporter();
+  try {
+    WorkPtr work = start();
+    operation->keep(work);
+    operation->let_abort();
+    lane.push([work = std::move(work), report] {
+      try {
+        report(work->wait(kForever) ? "" : "it was given up ");
+      } catch (const std::exception& e) {
+        report(std::string(e.what()) + " ");
+      }
+    });
+  } catch (const std::exception& e) {  // the peer has left before
+    report(std::string(e.what()) + " ");
+  }
   return InFlight(std::move(operation));
 }
 
@@ -641,10 +658,11 @@ InFlight C10dFabric::send(int to, Tag tag, std::span<const std::byte> bytes) {
   std::vector<torch::Tensor> tensors{bytes_view(bytes)};
   if (state_->over_wires(to)) {
     return on_lane(state_, fmt::format("send of {} bytes to {}", bytes.size(), state_->name_of(to)),
-                   state_->sending[tag], state_->wires[tag]->send(tensors, to, 0));
+                   state_->sending[tag], [&] { return state_->wires[tag]->send(tensors, to, 0); });
   }
-  return InFlight(std::make_unique<Direct<State>>(state_, fmt::format("send of {} bytes to rank {}", bytes.size(), to),
-                                                  state_->group->send(tensors, to, static_cast<int>(tag))));
+  return InFlight(
+      std::make_unique<Direct<State>>(state_, fmt::format("send of {} bytes to rank {}", bytes.size(), to),
+                                      [&] { return state_->group->send(tensors, to, static_cast<int>(tag)); }));
 }
 
 InFlight C10dFabric::recv(int from, Tag tag, std::span<std::byte> bytes) {
@@ -652,11 +670,11 @@ InFlight C10dFabric::recv(int from, Tag tag, std::span<std::byte> bytes) {
   std::vector<torch::Tensor> tensors{bytes_view(bytes)};
   if (state_->over_wires(from)) {
     return on_lane(state_, fmt::format("receive of {} bytes from {}", bytes.size(), state_->name_of(from)),
-                   state_->receiving[{from, tag}], state_->wires[tag]->recv(tensors, from, 0));
+                   state_->receiving[{from, tag}], [&] { return state_->wires[tag]->recv(tensors, from, 0); });
   }
-  return InFlight(std::make_unique<Direct<State>>(state_,
-                                                  fmt::format("receive of {} bytes from rank {}", bytes.size(), from),
-                                                  state_->group->recv(tensors, from, static_cast<int>(tag))));
+  return InFlight(
+      std::make_unique<Direct<State>>(state_, fmt::format("receive of {} bytes from rank {}", bytes.size(), from),
+                                      [&] { return state_->group->recv(tensors, from, static_cast<int>(tag)); }));
 }
 
 struct StoreHost::State {

@@ -4,6 +4,8 @@
 // later the average is merged. With k > 0 a worker sends the k largest entries of what it owes against a shared model.
 #pragma once
 
+#include <iterator>
+#include <map>
 #include <numeric>
 
 #include "oracle/oracle.h"
@@ -14,8 +16,9 @@ struct DaRule {
   std::int64_t tau = 4, del = 1, warmup = 0;
   bool additive = true;
   double xi = 0.25;
-  char state = 'k';   // kept, scaled by xi, averaged
-  std::size_t k = 0;  // 0: whole models are averaged
+  char state = 'k';                                // kept, scaled by xi, averaged
+  std::size_t k = 0;                               // 0: whole models are averaged
+  std::map<std::int64_t, std::int64_t> changes{};  // from a step on another del counts, for what is sent from then on
 };
 
 inline Vec only_largest(const Vec& v, std::size_t k) {
@@ -39,7 +42,7 @@ inline Course dasgd(const Problem& problem, const Rule& rule, int workers, std::
   Ranks w(count, problem.start()), velocity(count, Vec(problem.size)), snap = w, velocity_snap = velocity;
   Ranks owed = velocity, sent = velocity;
   Vec shared = problem.start();
-  std::int64_t age = -1;  // of the average under way
+  std::int64_t age = -1, del = da.del;  // of the average under way
   Course run;
   const auto merge = [&] {
     for (std::size_t p = 0; p < count; ++p) {
@@ -57,7 +60,7 @@ inline Course dasgd(const Problem& problem, const Rule& rule, int workers, std::
     for (std::size_t p = 0; p < count; ++p) g.push_back(problem.gradient(w[p], static_cast<int>(p), t));
     for (std::size_t p = 0; p < count; ++p) rule.step(w[p], velocity[p], t < da.warmup ? mean(g) : g[p], t);
     if (t < da.warmup) shared = w[0];
-    if (age >= 0 && ++age == da.del) merge();
+    if (age >= 0 && ++age == del) merge();
     if (t >= da.warmup && (t - da.warmup + 1) % da.tau == 0) {
       snap = w;
       velocity_snap = velocity;
@@ -67,7 +70,9 @@ inline Course dasgd(const Problem& problem, const Rule& rule, int workers, std::
         owed[p] = combined(1, owed[p], -1, sent[p]);
       }
       age = 0;
-      if (da.del == 0) merge();
+      const auto changed = da.changes.upper_bound(t);
+      if (changed != da.changes.begin()) del = std::prev(changed)->second;
+      if (del == 0) merge();
     }
     run.steps.push_back(w);
   }

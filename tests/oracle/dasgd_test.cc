@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <slipstream/base/error.h>
 
+#include <set>
+
 #include "kit/sim.h"
 #include "oracle/dasgd_oracle.h"
 #include "oracle/simulated.h"
@@ -309,7 +311,8 @@ TEST_P(Combination, SendsTheBytesItsFormulaSays) {
       auto job = test::sim_job({"dasgd", GetParam()}, ranks);
       job.task = std::make_shared<QuadraticTask>(QuadraticOptions{.layers = layers});
       const FlatModel model(job.task->parameters());
-      for (const SimStepRecord& step : run_sim_job(job).ranks[0].steps) {
+      const SimJobResult result = run_sim_job(job);
+      for (const SimStepRecord& step : result.ranks[0].steps) {
         EXPECT_DOUBLE_EQ(step.bytes_sent, configured.bytes_sent({model, ranks, step.t, 0})) << "step " << step.t;
       }
     }
@@ -415,6 +418,45 @@ TEST(DaSgdAuto, FollowsALinkThatChanges) {
   EXPECT_EQ(told[2].second.find("delay 3 "), 0U);
   EXPECT_LT(told[1].first, 60 + 5 * 8) << "a slower link counts after two averages";
   EXPECT_TRUE(result.agreement());
+}
+
+// The delays themselves are whatever the clock says; with them the run must be the paper's.
+TEST(DaSgdAuto, WithTheDelaysItChoseEveryStepIsThePapers) {
+  const Rule rule{.momentum = 0.9};
+  std::set<std::int64_t> chosen;
+  for (const auto& [merge, codec] : std::vector<std::pair<std::string, std::string>>{
+           {"merge=lerp", "codec=dense"}, {"merge=additive", "codec=dense"}, {"merge=additive", "codec=topk"}}) {
+    for (int workers : {2, 3, 7}) {
+      SimJobOptions job;
+      job.world.ranks = workers;
+      job.world.link = {0.0, 40 * 44 / 0.05};  // an average takes about a fifth of a step …
+      for (int k = 0; k < 8; ++k) {            // … and then ever more steps, and fewer again
+        job.world.faults.push_back(Fault::slow_rank(0, 1 + 12.0 * (k < 4 ? k : 8 - k), FaultPoint::at_step(50 * k + 50),
+                                                    FaultPoint::at_step(50 * k + 100)));
+      }
+      job.task = std::make_shared<ProblemTask>(Problem{});
+      job.make_strategy = Registry::builtin().configure("dasgd", {"period=6", merge, codec, "density=0.3"}).make;
+      job.optimizer = optimizer_of(rule);
+      job.steps = 500;
+      Course run;
+      run.steps.assign(500, Ranks(static_cast<std::size_t>(workers)));
+      job.on_step_end = [&run](int rank, std::int64_t t, std::span<const float> weights) {
+        run.steps[static_cast<std::size_t>(t)][static_cast<std::size_t>(rank)].assign(weights.begin(), weights.end());
+      };
+      const SimJobResult result = run_sim_job(job);
+      for (const SimRankResult& rank : result.ranks) run.end.emplace_back(rank.weights.begin(), rank.weights.end());
+      DaRule da{.tau = 6, .del = 6, .additive = merge == "merge=additive", .k = codec == "codec=topk" ? 3U : 0U};
+      for (const auto& [t, news] : news_of(result.ranks[0])) {
+        da.changes[t] = std::stoll(news.substr(std::string("delay ").size()));
+        chosen.insert(da.changes[t]);
+      }
+      EXPECT_GE(da.changes.size(), 4U);
+      // What is owed remembers its rounding errors, and these are 500 steps.
+      EXPECT_LT(distance(run, dasgd({}, rule, workers, 500, da)), 4 * kRounding)
+          << merge << ' ' << codec << ' ' << workers;
+    }
+  }
+  EXPECT_GE(chosen.size(), 4U) << "the links of this test do not ask for different delays";
 }
 
 TEST(DaSgdAuto, ASingleHiccupChangesNothing) {
