@@ -611,13 +611,8 @@ void C10dFabric::open_servers(const std::function<void(Fabric&)>& serve) {
         const std::lock_guard lock(state->mutex);
         state->hosted = endpoint.state_;
       }
-      try {
-        serve(endpoint);
-      } catch (const AnnouncedError&) {
-      } catch (const std::exception& e) {
-        endpoint.announce_failure(e.what());
-      }
-    } catch (const std::exception&) {  // it could not join; our own wait for it says so
+      serve(endpoint);
+    } catch (const std::exception&) {  // announced; or it could not join, and our own wait for it says so
     }
   });
   s.open_wires(s.at.size);
@@ -645,6 +640,11 @@ void C10dFabric::wait_any(std::span<Operation* const> operations) {
 }
 
 void C10dFabric::announce_failure(const std::string& text) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    if (!state_->failure) state_->failure = text;
+    state_->changed.notify_all();
+  }
   if (!state_->monitor) return;
   try {
     const std::lock_guard guard(state_->monitor_mutex);

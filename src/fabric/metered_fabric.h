@@ -48,6 +48,7 @@ class MeteredFabric final : public Fabric {
   int servers() const override { return inner_.servers(); }
   bool beside(int rank) const override { return inner_.beside(rank); }
   void open_servers(const std::function<void(Fabric&)>& serve) override { inner_.open_servers(serve); }
+  void announce_failure(const std::string& text) override { inner_.announce_failure(text); }
   void close_servers() override { inner_.close_servers(); }
   void wait_any(std::span<Operation* const> operations) override;
 

@@ -193,14 +193,7 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
 int run_server(const Rendezvous& at) {
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_IGN);
   C10dFabric net(at);
-  try {
-    serve(net);
-  } catch (const AnnouncedError&) {
-    throw;
-  } catch (const std::exception& e) {
-    net.announce_failure(e.what());
-    throw;
-  }
+  serve(net);
   return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <slipstream/base/error.h>
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
 
 #include "base/vec.h"

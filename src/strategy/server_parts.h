@@ -6,6 +6,7 @@
 #include <slipstream/model/bucket_plan.h>
 #include <slipstream/strategy/registry.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "topology/server_client.h"

@@ -4,6 +4,7 @@
 #include <slipstream/base/error.h>
 
 #include <bit>
+#include <utility>
 
 #include "base/vec.h"
 #include "strategy/server_parts.h"

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/server_loop.h"
 
+#include <slipstream/base/error.h>
+
 #include <algorithm>
 #include <deque>
 #include <list>
@@ -78,41 +80,60 @@ struct Outgoing {
   InFlight head, body;  // last: they use the memory above
 };
 
+// One server's state and its connections.
+class Server {
+ public:
+  explicit Server(Fabric& net) : net_(net), shard_(net.rank() - net.size(), net.size()) {
+    for (int worker = 0; worker < net.size(); ++worker) {
+      for (const Tag lane : {kUrgent, kBackground}) inboxes_.emplace_back(net, worker, lane);
+    }
+  }
+
+  void run() {
+    std::vector<Operation*> waiting;
+    for (;;) {
+      waiting.clear();
+      for (const Inbox& inbox : inboxes_) inbox.add_waiting(waiting);
+      if (waiting.empty()) break;
+      net_.wait_any(waiting);
+      for (Inbox& inbox : inboxes_) {
+        inbox.deliver([&](const ServerMessage& message, ServerPayload payload) {
+          for (auto& reply : shard_.handle(inbox.lane(), message, std::move(payload))) send(std::move(reply));
+        });
+      }
+      outbox_.remove_if([](Outgoing& out) { return out.head.done() && out.body.done(); });
+    }
+    for (Outgoing& out : outbox_) {
+      out.head.wait();
+      out.body.wait();
+    }
+  }
+
+ private:
+  void send(ShardServer::Reply reply) {
+    reply.message.from = net_.rank();
+    Outgoing& out = outbox_.emplace_back(Outgoing{reply.message.pack(), std::move(reply.payload), {}, {}});
+    out.head = net_.send(reply.to, reply.lane, out.frame);
+    if (out.payload) out.body = net_.send(reply.to, reply.lane, out.payload->bytes());
+  }
+
+  Fabric& net_;
+  ShardServer shard_;
+  std::list<Outgoing> outbox_;
+  std::deque<Inbox> inboxes_;
+};
+
 }  // namespace
 
 void serve(Fabric& net) {
-  ShardServer shard(net.rank() - net.size(), net.size());
-  std::list<Outgoing> outbox;
-  std::deque<Inbox> inboxes;
-  for (int worker = 0; worker < net.size(); ++worker) {
-    for (const Tag lane : {kUrgent, kBackground}) inboxes.emplace_back(net, worker, lane);
-  }
-  std::vector<Operation*> waiting;
-  for (;;) {
-    waiting.clear();
-    for (const Inbox& inbox : inboxes) inbox.add_waiting(waiting);
-    if (waiting.empty()) break;
-    net.wait_any(waiting);
-    for (Inbox& inbox : inboxes) {
-      inbox.deliver([&](const ServerMessage& message, ServerPayload payload) {
-        for (ShardServer::Reply& reply : shard.handle(inbox.lane(), message, std::move(payload))) {
-          reply.message.from = net.rank();
-          Outgoing& out = outbox.emplace_back(Outgoing{reply.message.pack(), std::move(reply.payload), {}, {}});
-          out.head = net.send(reply.to, reply.lane, out.frame);
-          if (out.payload) out.body = net.send(reply.to, reply.lane, out.payload->bytes());
-        }
-      });
-    }
-    outbox.remove_if([](Outgoing& out) {
-      if (!out.head.done() || !out.body.done()) return false;
-      out.head.wait();
-      out.body.wait();
-      return true;
-    });
-  }
-  for (Outgoing& out : outbox) {
-    out.head.wait();
-    out.body.wait();
+  Server server(net);
+  try {
+    server.run();
+  } catch (const AnnouncedError&) {
+    throw;
+  } catch (const std::exception& e) {
+    net.announce_failure(e.what());  // before the server goes: what it has in flight would wait for its peers
+    throw;
   }
 }
 

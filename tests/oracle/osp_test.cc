@@ -36,8 +36,7 @@ Observed run(const Problem& problem, const Rule& rule, int workers, const PartSp
   seen.course.steps.assign(kSteps, Ranks(P));
   seen.known.assign(kSteps, Ranks(P));
   seen.rounds.resize(kSteps);
-  std::vector<Osp*> made;  // by rank; those made first are asked what they need, and are gone
-  std::map<int, Osp*> by_rank;
+  static thread_local Osp* mine;  // every simulated rank has a thread
   SimJobOptions job;
   job.world.ranks = workers;
   job.servers = servers;
@@ -50,9 +49,9 @@ Observed run(const Problem& problem, const Rule& rule, int workers, const PartSp
     for (std::size_t p = 0; p < count; ++p) in_u[p] = split(t, parts[p].offset);
     return in_u;
   };
-  job.make_strategy = [&made, options, by_part] {
+  job.make_strategy = [options, by_part] {
     auto strategy = std::make_unique<Osp>(options, by_part);
-    made.push_back(strategy.get());
+    mine = strategy.get();
     return strategy;
   };
   job.optimizer = optimizer_of(rule);
@@ -62,10 +61,9 @@ Observed run(const Problem& problem, const Rule& rule, int workers, const PartSp
     const auto r = static_cast<std::size_t>(rank);
     const auto step = static_cast<std::size_t>(t);
     seen.course.steps[step][r].assign(weights.begin(), weights.end());
-    const Osp& one = *made[made.size() - P + r];
-    seen.known[step][r].assign(one.known().begin(), one.known().end());
+    seen.known[step][r].assign(mine->known().begin(), mine->known().end());
     if (rank != 0) return;
-    for (std::size_t p = 0; p < one.parts().size(); ++p) seen.rounds[step].push_back(one.rounds(p));
+    for (std::size_t p = 0; p < mine->parts().size(); ++p) seen.rounds[step].push_back(mine->rounds(p));
   };
   for (const SimRankResult& rank : run_sim_job(job).ranks) {
     seen.course.end.emplace_back(rank.weights.begin(), rank.weights.end());

@@ -101,7 +101,7 @@ TEST(Place, RefusesHalfOfAPlace) {
   expect_refused(given({{"rank", "1"}}), {}, {"--rank", "--world-size"});
   expect_refused(given({{"world_size", "2"}}), {}, {"--rank", "--world-size"});
   expect_refused(given({{"rank", "0"}, {"world_size", "2"}}), {}, {"--master-addr"});
-  expect_refused(by_hand(3, 3), {}, {"rank 3", "3 workers"});
+  expect_refused(by_hand(3, 3), {}, {"rank 3", "3 processes"});
   LaunchOptions options = by_hand(0, 2);
   options.lab = "1gbit";
   expect_refused(options, {}, {"--lab", "--rank"});
@@ -216,7 +216,7 @@ TEST(Place, TheLastProcessesOfAJobAreItsServers) {
 TEST(Place, RefusesAnEnvironmentThatMakesNoSense) {
   expect_refused({}, with(kTorchrun, "RANK", "two"), {"RANK", "'two'"});
   expect_refused({}, with(kTorchrun, "RANK", "-1"), {"RANK", "'-1'"});
-  expect_refused({}, with(kTorchrun, "RANK", "4"), {"torchrun", "rank 4", "4 workers"});
+  expect_refused({}, with(kTorchrun, "RANK", "4"), {"torchrun", "rank 4", "4 processes"});
   expect_refused({}, with(kTorchrun, "WORLD_SIZE", "0"), {"torchrun", "at least one worker"});
   expect_refused({}, with(kTorchrun, "MASTER_PORT", "http"), {"MASTER_PORT", "'http'"});
 }

@@ -51,10 +51,8 @@ class C10dFabric final : public Fabric {
   bool beside(int rank) const override;
   void open_servers(const std::function<void(Fabric&)>& serve) override;
   void close_servers() override;
+  void announce_failure(const std::string& text) override;
   void wait_any(std::span<Operation* const> operations) override;
-
-  // Makes the next wait of all others throw FabricError with this text. The first announcement stands.
-  void announce_failure(const std::string& text);
 
   // Which way the data goes, for people: "10.88.0.1 on e0".
   const std::string& interface() const;

@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace slipstream {
@@ -65,6 +66,9 @@ class Fabric {
 
   // Waits until the servers of this process have ended, as they do once every worker has taken leave.
   virtual void close_servers() {}
+
+  // The job cannot go on: every wait on every rank, here too, ends with this text. The first announcement stands.
+  virtual void announce_failure(const std::string& /*text*/) {}
 
   // Blocks until at least one of these operations has ended; for servers, who cannot know who comes next.
   virtual void wait_any(std::span<Operation* const> operations);
