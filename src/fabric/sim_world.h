@@ -28,11 +28,11 @@ struct SimWorldOptions {
   int servers = 0;              // ranks beyond them, without collectives
   bool servers_beside = false;  // server s shares the machine of worker s; there are as many of both
   std::uint64_t seed = 1;
-  LinkModel link;            // of all pairs …
-  LinkOverrides pair_links;  // … but these (from, to)
-  double bytes_scale = 1.0;  // every byte counts so many times in the time model: small stand-ins for large models
-  double timeout_s = 60.0;   // virtual
-  std::vector<Fault> faults;
+  LinkModel link = {};            // of all pairs …
+  LinkOverrides pair_links = {};  // … but these (from, to)
+  double bytes_scale = 1.0;       // every byte counts so many times in the time model: small stand-ins for large models
+  double timeout_s = 60.0;        // virtual
+  std::vector<Fault> faults = {};
   bool record_events = false;  // keep a diary: SimWorld::events
 };
 
