@@ -89,6 +89,17 @@ void SparseExchange::start_dense(Step& s, const Bucket& bucket) {
 }
 
 void SparseExchange::finish(Step& s) {
+  const float mean = 1.0F / static_cast<float>(s.net.size()) / unit(s);
+  if (options_.momentum == "corrected" && s.opt.options().weight_decay == 0.0) {
+    step_sent(s, mean);
+  } else {
+    step_dense(s, mean);
+  }
+  started_ = 0;
+}
+
+// All weights move: by the optimizer's momentum or by weight decay.
+void SparseExchange::step_dense(Step& s, float mean) {
   for (std::size_t i = 0; i < started_; ++i) {
     Piece& piece = pieces_[i];
     if (piece.dense) {
@@ -97,8 +108,6 @@ void SparseExchange::finish(Step& s) {
       piece.gather.finish(s.model.grads(piece.bucket));
     }
   }
-  started_ = 0;
-  const float mean = 1.0F / static_cast<float>(s.net.size()) / unit(s);
   if (options_.momentum == "after") {
     s.opt.step(s.model.weights(), s.model.grads(), mean);
     return;
@@ -107,6 +116,34 @@ void SparseExchange::finish(Step& s) {
   vec::sgd_step(
       s.model.weights(), s.model.grads(), {},
       {.lr = static_cast<float>(s.opt.lr()), .weight_decay = static_cast<float>(sgd.weight_decay), .scale = mean});
+}
+
+// Only what somebody sent moves, to the same bits. The gradients, no longer needed, are where it is added up.
+void SparseExchange::step_sent(Step& s, float mean) {
+  const auto lr = static_cast<float>(s.opt.lr());
+  for (std::size_t i = 0; i < started_; ++i) {
+    Piece& piece = pieces_[i];
+    const auto sums = s.model.grads(piece.bucket);
+    const auto weights = s.model.weights().subspan(piece.bucket.offset, piece.bucket.count);
+    if (piece.dense) {
+      piece.sum.wait();
+      vec::sgd_step(weights, sums, {}, {.lr = lr, .scale = mean});
+      continue;
+    }
+    const auto lists = piece.gather.finish_lists(piece.bucket.count);
+    for (const Sparse& sent : lists) {
+      for (const std::uint32_t at : sent.indices) sums[at] = 0.0F;
+    }
+    for (const Sparse& sent : lists) {
+      for (std::size_t j = 0; j < sent.indices.size(); ++j) sums[sent.indices[j]] += sent.values[j];
+    }
+    for (const Sparse& sent : lists) {
+      for (const std::uint32_t at : sent.indices) {
+        weights[at] -= lr * (mean * sums[at]);
+        sums[at] = 0.0F;  // another rank may have sent this entry, too
+      }
+    }
+  }
 }
 
 void SparseExchange::visit(StateVisitor& v) {

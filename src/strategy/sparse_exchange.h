@@ -59,6 +59,8 @@ class SparseExchange {
   };
 
   Piece& next_piece(const Bucket& bucket, bool dense);
+  void step_dense(Step& s, float mean);
+  void step_sent(Step& s, float mean);
   float unit(const Step& s) const;  // what a gradient is multiplied with before it is owed
 
   SparseOptions options_;

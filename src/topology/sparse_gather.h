@@ -26,6 +26,9 @@ class SparseGather {
   // Waits; out = sum over ranks. `out` has `dimension` elements.
   void finish(std::span<float> out);
 
+  // Waits; what every rank sent, in the order of ranks.
+  std::vector<Sparse> finish_lists(std::size_t dimension);
+
   // Waits; out = out + scale × sum over ranks, touching only elements that somebody sent. May be repeated.
   void finish_adding(std::span<float> out, float scale);
 
