@@ -34,11 +34,15 @@ class Guess {
   void visit(StateVisitor& v);
 
  private:
+  static constexpr std::size_t kPiece = 2048;  // floats
+  template <typename Rule>
+  static void by_piece(std::size_t count, const Rule& rule);
+
   Kind kind_ = Kind::kOff;
   float momentum_ = 0.0F, weight_decay_ = 0.0F;
   bool nesterov_ = false;
   std::vector<float> global_, velocity_;
-  std::vector<float> scratch_;
+  std::vector<float> scratch_;  // of a piece
 };
 
 }  // namespace slipstream

@@ -24,6 +24,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <vector>
 
+#include "fabric/handover.h"
 #include "fabric/wire.h"
 
 namespace slipstream {
@@ -183,9 +184,10 @@ struct C10dFabric::State {
   std::array<c10::intrusive_ptr<c10d::ProcessGroupGloo>, 2> wires;  // by lane: all workers and servers
   std::map<std::pair<int, Tag>, Lane> receiving;                    // by peer and lane: who waits for its messages
   std::map<Tag, Lane> sending;
-  std::thread host;               // of the server beside this worker …
-  std::shared_ptr<State> hosted;  // … and its endpoint, once there
-  std::optional<Lane> lane;       // last: its thread ends first
+  std::thread host;                                                       // of the server beside this worker …
+  std::shared_ptr<State> hosted;                                          // … and its endpoint, once there
+  std::array<std::shared_ptr<Handover>, 2> to_neighbour, from_neighbour;  // by lane: worker and server of one process
+  std::optional<Lane> lane;                                               // last: its thread ends first
 
   explicit State(const Rendezvous& rendezvous) : at(rendezvous) {}
   void join();
@@ -193,6 +195,7 @@ struct C10dFabric::State {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> make_group(const std::string& name, int ranks);
   void open_wires(int count);
   bool over_wires(int peer) const { return peer >= at.size || at.serves(); }
+  bool is_neighbour(int peer) const { return to_neighbour[0] && peer % at.size == at.rank % at.size; }
   std::string name_of(int peer) const;
   void abandon();
   void watch();
@@ -397,14 +400,13 @@ class Reporting final : public Operation {
     };
   }
   void keep(WorkPtr work) { work_ = std::move(work); }
-
-  void let_abort() { abortable_ = true; }
+  void if_abandoned(std::function<void()> abort) { abort_ = std::move(abort); }  // brings about the end
 
   ~Reporting() override {  // the memory may go away after this: wait for the real end, whatever was announced
     std::unique_lock lock(state_->mutex);
-    if (abortable_ && !ending_->finished) {
+    if (abort_ && !ending_->finished) {
       lock.unlock();
-      work_->abort();
+      abort_();
       lock.lock();
     }
     state_->changed.wait(lock, [this] { return ending_->finished; });
@@ -432,7 +434,7 @@ class Reporting final : public Operation {
   std::string what_;
   std::shared_ptr<Ending> ending_;
   WorkPtr work_;
-  bool abortable_ = false;
+  std::function<void()> abort_;
 };
 
 // A send or a receive, which c10d lets end only in wait(). It may also fail to start, where the peer has left before;
@@ -495,8 +497,7 @@ InFlight on_lane(const std::shared_ptr<State>& state, std::string what, Lane& la
   auto report = operation->reporter();
   try {
     WorkPtr work = start();
-    operation->keep(work);
-    operation->let_abort();
+    operation->if_abandoned([work] { work->abort(); });
     lane.push([work = std::move(work), report] {
       try {
         report(work->wait(kForever) ? "" : "it was given up ");
@@ -507,6 +508,15 @@ InFlight on_lane(const std::shared_ptr<State>& state, std::string what, Lane& la
   } catch (const std::exception& e) {  // the peer has left before
     report(std::string(e.what()) + " ");
   }
+  return InFlight(std::move(operation));
+}
+
+// A send or receive between a worker and the server beside it. start(handover, report) names the operation.
+template <typename State, typename Start>
+InFlight handed_over(const std::shared_ptr<State>& state, std::string what, const std::shared_ptr<Handover>& handover,
+                     const Start& start) {
+  auto operation = std::make_unique<Reporting<State>>(state, std::move(what));
+  operation->if_abandoned([handover, name = start(*handover, operation->reporter())] { handover->withdraw(name); });
   return InFlight(std::move(operation));
 }
 
@@ -604,6 +614,9 @@ void C10dFabric::open_servers(const std::function<void(Fabric&)>& serve) {
   beside.rank = s.at.size + s.at.rank;
   beside.servers = s.at.size;
   beside.hosts_store = false;
+  for (auto* lanes : {&s.to_neighbour, &s.from_neighbour}) {
+    for (auto& lane : *lanes) lane = std::make_shared<Handover>();
+  }
   s.host = std::thread([state = &s, beside, serve] {
     try {
       C10dFabric endpoint(beside);
@@ -611,6 +624,8 @@ void C10dFabric::open_servers(const std::function<void(Fabric&)>& serve) {
         const std::lock_guard lock(state->mutex);
         state->hosted = endpoint.state_;
       }
+      endpoint.state_->to_neighbour = state->from_neighbour;
+      endpoint.state_->from_neighbour = state->to_neighbour;
       serve(endpoint);
     } catch (const std::exception&) {  // announced; or it could not join, and our own wait for it says so
     }
@@ -655,26 +670,33 @@ void C10dFabric::announce_failure(const std::string& text) {
 
 InFlight C10dFabric::send(int to, Tag tag, std::span<const std::byte> bytes) {
   if (bytes.empty()) return {};
+  const std::string what = fmt::format("send of {} bytes to {}", bytes.size(), state_->name_of(to));
+  if (state_->is_neighbour(to)) {
+    return handed_over(state_, what, state_->to_neighbour[tag],
+                       [&](Handover& h, auto report) { return h.send(bytes, report); });
+  }
   std::vector<torch::Tensor> tensors{bytes_view(bytes)};
   if (state_->over_wires(to)) {
-    return on_lane(state_, fmt::format("send of {} bytes to {}", bytes.size(), state_->name_of(to)),
-                   state_->sending[tag], [&] { return state_->wires[tag]->send(tensors, to, 0); });
+    return on_lane(state_, what, state_->sending[tag], [&] { return state_->wires[tag]->send(tensors, to, 0); });
   }
-  return InFlight(
-      std::make_unique<Direct<State>>(state_, fmt::format("send of {} bytes to rank {}", bytes.size(), to),
-                                      [&] { return state_->group->send(tensors, to, static_cast<int>(tag)); }));
+  return InFlight(std::make_unique<Direct<State>>(
+      state_, what, [&] { return state_->group->send(tensors, to, static_cast<int>(tag)); }));
 }
 
 InFlight C10dFabric::recv(int from, Tag tag, std::span<std::byte> bytes) {
   if (bytes.empty()) return {};
+  const std::string what = fmt::format("receive of {} bytes from {}", bytes.size(), state_->name_of(from));
+  if (state_->is_neighbour(from)) {
+    return handed_over(state_, what, state_->from_neighbour[tag],
+                       [&](Handover& h, auto report) { return h.recv(bytes, report); });
+  }
   std::vector<torch::Tensor> tensors{bytes_view(bytes)};
   if (state_->over_wires(from)) {
-    return on_lane(state_, fmt::format("receive of {} bytes from {}", bytes.size(), state_->name_of(from)),
-                   state_->receiving[{from, tag}], [&] { return state_->wires[tag]->recv(tensors, from, 0); });
+    return on_lane(state_, what, state_->receiving[{from, tag}],
+                   [&] { return state_->wires[tag]->recv(tensors, from, 0); });
   }
-  return InFlight(
-      std::make_unique<Direct<State>>(state_, fmt::format("receive of {} bytes from rank {}", bytes.size(), from),
-                                      [&] { return state_->group->recv(tensors, from, static_cast<int>(tag)); }));
+  return InFlight(std::make_unique<Direct<State>>(
+      state_, what, [&] { return state_->group->recv(tensors, from, static_cast<int>(tag)); }));
 }
 
 struct StoreHost::State {
