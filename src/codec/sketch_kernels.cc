@@ -70,7 +70,7 @@ HWY_INLINE hn::Vec<DInt> signs(std::uint32_t place_word, std::size_t lane) {
 }
 
 template <std::size_t kRows>
-HWY_INLINE void AddChunk(const Table<float>& table, const Places<kRows>& places, const float* values,
+HWY_INLINE void AddChunk(const Table<float> table, const Places<kRows>& places, const float* values,
                          std::size_t blocks) {
   for (std::size_t b = 0; b < blocks; ++b, values += kBlock) {
     hn::Vec<DInt> plain[kVectors], negated[kVectors];
@@ -121,7 +121,7 @@ HWY_INLINE V median(V* v) {
 }
 
 template <std::size_t kRows>
-HWY_INLINE void EstimateChunk(const Table<const float>& table, const Places<kRows>& places, float* out,
+HWY_INLINE void EstimateChunk(const Table<const float> table, const Places<kRows>& places, float* out,
                               std::size_t blocks) {
   for (std::size_t b = 0; b < blocks; ++b, out += kBlock) {
     SLIPSTREAM_UNROLL
