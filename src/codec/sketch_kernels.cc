@@ -30,32 +30,66 @@ constexpr std::size_t kLanes = hn::MaxLanes(D());
 
 constexpr std::size_t kVectors = kBlock / kLanes;
 
-constexpr std::size_t kChunk = 128;  // blocks hashed at a time, in vectors …
+constexpr std::size_t kChunk = 128;  // blocks hashed at a time …
 constexpr std::size_t kAhead = 4;    // … the last of which are only prefetched
+
+// hash_of_block and place_of for as many blocks as a vector has lanes.
+using U = hn::Vec<DBits>;
+
+template <int kShift>
+HWY_INLINE U fold(U x) {
+  return hn::Xor(x, hn::ShiftRight<kShift>(x));
+}
+
+HWY_INLINE U times(U x, std::uint32_t factor) { return hn::Mul(x, hn::Set(DBits(), factor)); }
+
+HWY_INLINE U high_word_of_product(U x, std::uint32_t factor) {
+#if HWY_TARGET == HWY_SCALAR  // has no wider lanes
+  return hn::Set(DBits(), static_cast<std::uint32_t>(std::uint64_t{hn::GetLane(x)} * factor >> 32));
+#else
+  const hn::RepartitionToWide<DBits> wide;
+  const U factors = hn::Set(DBits(), factor);
+  const auto even = hn::ShiftRight<32>(hn::MulEven(x, factors));
+  const auto odd = hn::MulEven(hn::BitCast(DBits(), hn::ShiftRight<32>(hn::BitCast(wide, x))), factors);
+  return hn::OddEven(hn::BitCast(DBits(), odd), hn::BitCast(DBits(), even));
+#endif
+}
+
+HWY_INLINE U hash_of_blocks(std::uint64_t seed_key, std::size_t first) {
+  U x = hn::Xor(hn::Iota(DBits(), static_cast<std::uint32_t>(first)),
+                hn::Set(DBits(), static_cast<std::uint32_t>(seed_key)));
+  x = times(fold<16>(x), 0x85ebca6bU);
+  x = times(fold<13>(x), 0xc2b2ae35U);
+  return fold<16>(x);
+}
 
 // Where the blocks of a chunk lie. The low bits of lane_xor permute the lanes of a vector, the high ones exchange the
 // vectors of the line, which costs nothing: it changes their addresses. Vector v of a block is at cell ^ (v * kLanes).
 template <std::size_t kRows>
 struct Places {
-  // Plain loops of constant length, which compilers turn into vectors: so the definition in the header is the only one.
-  HWY_ATTR Places(const Keys& keys, std::size_t lines, std::size_t first_block) {
-    alignas(64) std::uint32_t hashes[kChunk];
-    for (std::uint32_t b = 0; b < kChunk; ++b) {
-      hashes[b] = hash_of_block(keys.seed, static_cast<std::uint32_t>(first_block) + b);
+  HWY_INLINE Places(const Keys& keys, std::size_t lines, std::size_t first_block) {
+    for (std::size_t b = 0; b < kChunk; b += kLanes) {
+      const U hash = hash_of_blocks(keys.seed, first_block + b);
+      SLIPSTREAM_UNROLL
+      for (std::size_t row = 0; row < kRows; ++row) find(hash, keys.rows[row], lines, row, b);
     }
-    for (std::size_t row = 0; row < kRows; ++row) {
-      const std::uint64_t key = keys.rows[row];
-      for (std::uint32_t b = 0; b < kChunk; ++b) {
-        const Place place = place_of(hashes[b], key, lines);
-        cell[row][b] = place.line * std::uint32_t{kBlock} + (place.word & std::uint32_t{kBlock - kLanes});
-        word[row][b] = place.word;
-      }
-    }
+  }
+
+  HWY_INLINE void find(U hash, std::uint64_t key, std::size_t lines, std::size_t row, std::size_t b) {
+    U x = hn::Xor(hash, hn::Set(DBits(), static_cast<std::uint32_t>(key)));
+    x = times(x, static_cast<std::uint32_t>(key >> 32) | 1U);
+    x = fold<16>(times(fold<15>(x), 0xc2b2ae35U));
+    const U words = fold<16>(times(x, 0x9e3779b1U));
+    const U high_xor = hn::And(words, hn::Set(DBits(), static_cast<std::uint32_t>(kBlock - kLanes)));
+    const U line = high_word_of_product(x, static_cast<std::uint32_t>(lines));
+    hn::Store(hn::Or(hn::ShiftLeft<4>(line), high_xor), DBits(), cell[row] + b);
+    hn::Store(words, DBits(), word[row] + b);
   }
 
   alignas(64) std::uint32_t cell[kRows][kChunk];
   alignas(64) std::uint32_t word[kRows][kChunk];
 };
+static_assert(kBlock == 1U << 4);
 
 HWY_INLINE V permute(V v, std::uint32_t place_word) {
   const auto low_xor = hn::And(hn::Set(DBits(), place_word), hn::Set(DBits(), kLanes - 1));
