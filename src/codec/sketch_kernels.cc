@@ -14,9 +14,13 @@
 // clang-format on
 
 // Before the loops over the rows and over the vectors of a block: unrolled, all their vectors stay in registers; not
-// unrolled, as compilers leave them at -O2, they go through memory and take twice the time.
+// unrolled, as compilers leave them at -O2, they go through memory and take twice the time. Single floats are too many.
 #undef SLIPSTREAM_UNROLL
+#if HWY_TARGET == HWY_SCALAR
+#define SLIPSTREAM_UNROLL
+#else
 #define SLIPSTREAM_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace slipstream::sketch::HWY_NAMESPACE {
@@ -26,15 +30,14 @@ using D = hn::CappedTag<float, kBlock>;
 using DBits = hn::RebindToUnsigned<D>;
 using DInt = hn::RebindToSigned<D>;
 using V = hn::Vec<D>;
+using U = hn::Vec<DBits>;
 constexpr std::size_t kLanes = hn::MaxLanes(D());
-
 constexpr std::size_t kVectors = kBlock / kLanes;
 
 constexpr std::size_t kChunk = 128;  // blocks hashed at a time …
 constexpr std::size_t kAhead = 4;    // … the last of which are only prefetched
 
-// hash_of_block and place_of for as many blocks as a vector has lanes.
-using U = hn::Vec<DBits>;
+// From here to Places: hash_of_block and place_of for as many blocks as a vector has lanes.
 
 template <int kShift>
 HWY_INLINE U fold(U x) {
@@ -67,8 +70,8 @@ HWY_INLINE U hash_of_blocks(std::uint64_t seed_key, std::size_t first) {
 // vectors of the line, which costs nothing: it changes their addresses. Vector v of a block is at cell ^ (v * kLanes).
 template <std::size_t kRows>
 struct Places {
-  HWY_INLINE Places(const Keys& keys, std::size_t lines, std::size_t first_block) {
-    for (std::size_t b = 0; b < kChunk; b += kLanes) {
+  HWY_INLINE Places(const Keys& keys, std::size_t lines, std::size_t first_block, std::size_t blocks) {
+    for (std::size_t b = 0; b < blocks + kAhead; b += kLanes) {
       const U hash = hash_of_blocks(keys.seed, first_block + b);
       SLIPSTREAM_UNROLL
       for (std::size_t row = 0; row < kRows; ++row) find(hash, keys.rows[row], lines, row, b);
@@ -89,7 +92,7 @@ struct Places {
   alignas(64) std::uint32_t cell[kRows][kChunk];
   alignas(64) std::uint32_t word[kRows][kChunk];
 };
-static_assert(kBlock == 1U << 4);
+static_assert(kBlock == 1U << 4, "the shift above");
 
 HWY_INLINE V permute(V v, std::uint32_t place_word) {
   const auto low_xor = hn::And(hn::Set(DBits(), place_word), hn::Set(DBits(), kLanes - 1));
@@ -103,6 +106,7 @@ HWY_INLINE hn::Vec<DInt> signs(std::uint32_t place_word, std::size_t lane) {
   return hn::BitCast(DInt(), hn::Shl(hn::Set(DBits(), place_word), to_top));
 }
 
+// The table by value: the compiler then knows that no store to a cell changes where the table lies.
 template <std::size_t kRows>
 HWY_INLINE void AddChunk(const Table<float> table, const Places<kRows>& places, const float* values,
                          std::size_t blocks) {
@@ -183,8 +187,9 @@ template <std::size_t kRows, typename Float, typename DoChunk>
 HWY_INLINE void each_chunk(const Table<Float>& table, std::size_t first_block, std::size_t blocks,
                            const DoChunk& do_chunk) {
   for (std::size_t done = 0; done < blocks; done += kChunk - kAhead) {
-    const Places<kRows> places(table.keys, table.columns / kBlock, first_block + done);
-    do_chunk(places, done, HWY_MIN(blocks - done, kChunk - kAhead));
+    const std::size_t count = HWY_MIN(blocks - done, kChunk - kAhead);
+    const Places<kRows> places(table.keys, table.columns / kBlock, first_block + done, count);
+    do_chunk(places, done, count);
   }
 }
 
