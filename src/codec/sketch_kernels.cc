@@ -14,9 +14,10 @@
 // clang-format on
 
 // Before the loops over the rows and over the vectors of a block: unrolled, all their vectors stay in registers; not
-// unrolled, as compilers leave them at -O2, they go through memory and take twice the time. Single floats are too many.
+// unrolled, as compilers leave them at -O2, they go through memory and take twice the time. Single floats are too many,
+// and with a sanitizer's checks in them unrolled loops take minutes to compile.
 #undef SLIPSTREAM_UNROLL
-#if HWY_TARGET == HWY_SCALAR
+#if HWY_TARGET == HWY_SCALAR || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLIPSTREAM_UNROLL
 #else
 #define SLIPSTREAM_UNROLL _Pragma("GCC unroll 16")
@@ -68,13 +69,11 @@ HWY_INLINE U hash_of_blocks(std::uint64_t seed_key, std::size_t first) {
 
 // Where the blocks of a chunk lie. The low bits of lane_xor permute the lanes of a vector, the high ones exchange the
 // vectors of the line, which costs nothing: it changes their addresses. Vector v of a block is at cell ^ (v * kLanes).
-template <std::size_t kRows>
 struct Places {
-  HWY_INLINE Places(const Keys& keys, std::size_t lines, std::size_t first_block, std::size_t blocks) {
+  HWY_NOINLINE HWY_ATTR Places(const Keys& keys, std::size_t lines, std::size_t first_block, std::size_t blocks) {
     for (std::size_t b = 0; b < blocks + kAhead; b += kLanes) {
       const U hash = hash_of_blocks(keys.seed, first_block + b);
-      SLIPSTREAM_UNROLL
-      for (std::size_t row = 0; row < kRows; ++row) find(hash, keys.rows[row], lines, row, b);
+      for (std::size_t row = 0; row < keys.rows.size(); ++row) find(hash, keys.rows[row], lines, row, b);
     }
   }
 
@@ -89,8 +88,8 @@ struct Places {
     hn::Store(words, DBits(), word[row] + b);
   }
 
-  alignas(64) std::uint32_t cell[kRows][kChunk];
-  alignas(64) std::uint32_t word[kRows][kChunk];
+  alignas(64) std::uint32_t cell[kMaxRows][kChunk];
+  alignas(64) std::uint32_t word[kMaxRows][kChunk];
 };
 static_assert(kBlock == 1U << 4, "the shift above");
 
@@ -108,8 +107,7 @@ HWY_INLINE hn::Vec<DInt> signs(std::uint32_t place_word, std::size_t lane) {
 
 // The table by value: the compiler then knows that no store to a cell changes where the table lies.
 template <std::size_t kRows>
-HWY_INLINE void AddChunk(const Table<float> table, const Places<kRows>& places, const float* values,
-                         std::size_t blocks) {
+HWY_INLINE void AddChunk(const Table<float> table, const Places& places, const float* values, std::size_t blocks) {
   for (std::size_t b = 0; b < blocks; ++b, values += kBlock) {
     hn::Vec<DInt> plain[kVectors], negated[kVectors];
     SLIPSTREAM_UNROLL
@@ -159,8 +157,7 @@ HWY_INLINE V median(V* v) {
 }
 
 template <std::size_t kRows>
-HWY_INLINE void EstimateChunk(const Table<const float> table, const Places<kRows>& places, float* out,
-                              std::size_t blocks) {
+HWY_INLINE void EstimateChunk(const Table<const float> table, const Places& places, float* out, std::size_t blocks) {
   for (std::size_t b = 0; b < blocks; ++b, out += kBlock) {
     SLIPSTREAM_UNROLL
     for (std::size_t row = 0; row < kRows; ++row) {
@@ -183,27 +180,27 @@ HWY_INLINE void EstimateChunk(const Table<const float> table, const Places<kRows
 }
 
 // do_chunk(places, done, count) handles `count` blocks of which `done` lie before them.
-template <std::size_t kRows, typename Float, typename DoChunk>
+template <typename Float, typename DoChunk>
 HWY_INLINE void each_chunk(const Table<Float>& table, std::size_t first_block, std::size_t blocks,
                            const DoChunk& do_chunk) {
   for (std::size_t done = 0; done < blocks; done += kChunk - kAhead) {
     const std::size_t count = HWY_MIN(blocks - done, kChunk - kAhead);
-    const Places<kRows> places(table.keys, table.columns / kBlock, first_block + done, count);
+    const Places places(table.keys, table.columns / kBlock, first_block + done, count);
     do_chunk(places, done, count);
   }
 }
 
 template <std::size_t kRows>
 void AddRows(const Table<float>& table, std::size_t first_block, const float* values, std::size_t blocks) {
-  each_chunk<kRows>(table, first_block, blocks, [&](const auto& places, std::size_t done, std::size_t count) HWY_ATTR {
-    AddChunk(table, places, values + done * kBlock, count);
+  each_chunk(table, first_block, blocks, [&](const Places& places, std::size_t done, std::size_t count) HWY_ATTR {
+    AddChunk<kRows>(table, places, values + done * kBlock, count);
   });
 }
 
 template <std::size_t kRows>
 void EstimateRows(const Table<const float>& table, std::size_t first_block, float* out, std::size_t blocks) {
-  each_chunk<kRows>(table, first_block, blocks, [&](const auto& places, std::size_t done, std::size_t count) HWY_ATTR {
-    EstimateChunk(table, places, out + done * kBlock, count);
+  each_chunk(table, first_block, blocks, [&](const Places& places, std::size_t done, std::size_t count) HWY_ATTR {
+    EstimateChunk<kRows>(table, places, out + done * kBlock, count);
   });
 }
 
