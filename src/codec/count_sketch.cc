@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/rng.h"
 #include "base/vec.h"
 
 namespace slipstream {
@@ -61,7 +62,7 @@ struct Cut {
 CountSketch::CountSketch(SketchShape shape) : shape_(legal(shape)) {
   Rng keys(shape_.seed);
   seed_key_ = keys.next();
-  for (int row = 0; row < shape_.rows; ++row) row_keys_.push_back(keys.next() | 1U);
+  for (int row = 0; row < shape_.rows; ++row) row_keys_.push_back(keys.next());
   lines_.resize((static_cast<std::size_t>(shape_.rows) * shape_.columns + kBlock - 1) / kBlock);
 }
 
@@ -85,7 +86,7 @@ void CountSketch::add(std::size_t offset, std::span<const float> values) {
   check_range("add", offset, values.size());
   if (shape_.identity) return vec::add(table().subspan(offset, values.size()), values);
   const auto add_one = [&](std::size_t j) {
-    const std::uint64_t hash = hash_of_block(seed_key_, (offset + j) / kBlock);
+    const std::uint32_t hash = hash_of_block(seed_key_, (offset + j) / kBlock);
     const std::size_t lane = (offset + j) % kBlock;
     for (std::size_t row = 0; row < row_keys_.size(); ++row) {
       const Place place = place_of(hash, row_keys_[row], shape_.columns / kBlock);
@@ -112,7 +113,7 @@ float CountSketch::estimate_one(std::size_t i) const {
   check_range("estimate_one", i, 1);
   if (shape_.identity) return table()[i] + 0.0F;
   std::array<float, sketch::kMaxRows> values;
-  const std::uint64_t hash = hash_of_block(seed_key_, i / kBlock);
+  const std::uint32_t hash = hash_of_block(seed_key_, i / kBlock);
   const std::size_t lane = i % kBlock;
   for (std::size_t row = 0; row < row_keys_.size(); ++row) {
     const Place place = place_of(hash, row_keys_[row], shape_.columns / kBlock);

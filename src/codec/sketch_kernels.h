@@ -3,12 +3,15 @@
 // The inner loops of CountSketch, and the one definition of where a coordinate lies in the table.
 //
 // Coordinates are hashed in blocks of 16 neighbours: a block goes to one line of 16 cells per row (a cache line), its
-// lanes permuted by an exclusive or with 4 random bits, each coordinate with a random sign of its own. A block is mixed
-// to 64 bits once (splitmix64), then for each row multiplied by the row's random odd key and folded; the 64 bits hold
+// lanes permuted by an exclusive or with 4 random bits, each coordinate with a random sign of its own. A block's number
+// is mixed to 32 bits once, one to one; for each row those meet the halves of the row's random key and are mixed again,
+// to a number that chooses the line and, mixed once more, to a word that holds
 //
-//   line           by the high word of their product with the number of lines, that is from the top bits
 //   bits 31…16     signs: bit 16 + l set means coordinate lane l is stored negated
 //   bits 3…0       lane_xor: coordinate lane l lies in cell l ^ lane_xor of the line
+//
+// All of it is arithmetic on 32 bits, so that a vector holds the hashes of as many blocks as it has lanes. A line is
+// the high word of a product: of two lines the likelier one is so by less than lines / 2^32.
 //
 // The kernels work on whole blocks, with the widest vectors the processor has, chosen at run time. A cell receives at
 // most one addend per block, in the order of the blocks, and there is no fused multiply-add: the bits do not depend on
@@ -19,35 +22,39 @@
 #include <cstdint>
 #include <span>
 
-#include "base/rng.h"
-
 namespace slipstream::sketch {
 
 inline constexpr std::size_t kBlock = 16;
 inline constexpr int kMaxRows = 15;
 
 struct Place {
-  std::size_t line;
-  std::uint32_t word;  // the low bits: signs and lane_xor
+  std::uint32_t line;
+  std::uint32_t word;  // signs and lane_xor
 
-  std::size_t cell(std::size_t lane) const { return line * kBlock + (lane ^ (word & (kBlock - 1))); }
+  std::size_t cell(std::size_t lane) const { return std::size_t{line} * kBlock + (lane ^ (word & (kBlock - 1))); }
   bool negated(std::size_t lane) const { return (word >> (kBlock + lane) & 1U) != 0; }
 };
 
 struct Keys {
   std::uint64_t seed = 0;
-  std::span<const std::uint64_t> rows;  // odd
+  std::span<const std::uint64_t> rows;
 };
 
-inline std::uint64_t hash_of_block(std::uint64_t seed_key, std::uint64_t block) {
-  return Rng::mix(seed_key + block * 0x9e3779b97f4a7c15ULL);
+inline std::uint32_t hash_of_block(std::uint64_t seed_key, std::size_t block) {
+  auto x = static_cast<std::uint32_t>(seed_key) ^ static_cast<std::uint32_t>(block);
+  x = (x ^ (x >> 16)) * 0x85ebca6bU;
+  x = (x ^ (x >> 13)) * 0xc2b2ae35U;
+  return x ^ (x >> 16);
 }
 
-inline Place place_of(std::uint64_t block_hash, std::uint64_t row_key, std::uint64_t lines) {
-  __extension__ using Wide = unsigned __int128;
-  const Wide product = static_cast<Wide>(block_hash) * row_key;
-  const std::uint64_t hash = static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
-  return {static_cast<std::size_t>((static_cast<Wide>(hash) * lines) >> 64), static_cast<std::uint32_t>(hash)};
+inline Place place_of(std::uint32_t block_hash, std::uint64_t row_key, std::size_t lines) {
+  const auto low = static_cast<std::uint32_t>(row_key), high = static_cast<std::uint32_t>(row_key >> 32);
+  std::uint32_t x = (block_hash ^ low) * (high | 1U);  // odd: different blocks stay different
+  x = (x ^ (x >> 15)) * 0xc2b2ae35U;
+  x ^= x >> 16;
+  std::uint32_t word = x * 0x9e3779b1U;
+  word ^= word >> 16;
+  return {static_cast<std::uint32_t>(std::uint64_t{x} * static_cast<std::uint32_t>(lines) >> 32), word};
 }
 
 // rows × columns cells, row after row; the first on a 64-byte boundary, columns a multiple of kBlock.

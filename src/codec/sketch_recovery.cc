@@ -9,6 +9,7 @@
 #include <limits>
 #include <unordered_set>
 
+#include "base/rng.h"
 #include "codec/count_sketch.h"
 
 namespace slipstream {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/every_target.h"
+#include "base/rng.h"
 #include "codec/count_sketch.h"
 
 namespace slipstream {
