@@ -56,17 +56,28 @@ void OptionSet::integer(std::string name, std::int64_t& value, Range<std::int64_
        [&value] { return std::to_string(value); }});
 }
 
-void OptionSet::integer_or_auto(std::string name, std::optional<std::int64_t>& value, Range<std::int64_t> range,
-                                Changes changes, std::string help) {
-  add({name, "auto|integer", "auto, " + range_text(range), "", std::move(help), changes,
-       [this_owner = owner_, name, &value, range](std::string_view text) {
+template <typename Number>
+void OptionSet::number_or_auto(std::string name, std::optional<Number>& value, Range<Number> range, Changes changes,
+                               std::string help, const char* kind, const char* expected) {
+  add({name, kind, "auto, " + range_text(range), "", std::move(help), changes,
+       [this_owner = owner_, name, &value, range, expected](std::string_view text) {
          if (text == "auto") {
            value.reset();
          } else {
-           value = parse_number(this_owner, name, text, range, "auto or a whole number");
+           value = parse_number(this_owner, name, text, range, expected);
          }
        },
-       [&value] { return value ? std::to_string(*value) : "auto"; }});
+       [&value] { return value ? fmt::format("{}", *value) : "auto"; }});
+}
+
+void OptionSet::integer_or_auto(std::string name, std::optional<std::int64_t>& value, Range<std::int64_t> range,
+                                Changes changes, std::string help) {
+  number_or_auto(std::move(name), value, range, changes, std::move(help), "auto|integer", "auto or a whole number");
+}
+
+void OptionSet::real_or_auto(std::string name, std::optional<double>& value, Range<double> range, Changes changes,
+                             std::string help) {
+  number_or_auto(std::move(name), value, range, changes, std::move(help), "auto|number", "auto or a number");
 }
 
 void OptionSet::real(std::string name, double& value, Range<double> range, Changes changes, std::string help) {

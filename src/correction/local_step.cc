@@ -28,7 +28,7 @@ void LocalStep::adopt(std::span<const float> weights, double rates) {
   if (kind_ != Kind::kGlu) return;
   if (rates > 0.0) {
     vec::subtract(estimate_, pre_, weights);
-    vec::scale(estimate_, static_cast<float>(1.0 / rates));
+    vec::scale(estimate_, static_cast<float>((1.0 - static_cast<double>(momentum_)) / rates));
     if (weight_decay_ > 0.0) vec::add_scaled(estimate_, pre_, static_cast<float>(-weight_decay_));
     estimated_ = 1;
   }

@@ -8,8 +8,9 @@
 // with g the own gradient and h an estimate of the global one, taken from how the global weights moved:
 //
 //   plain      a = 1, b = 0
-//   glu        a = b = 1/2;  h = (pre - W) / (sum of the rates since pre) - weight_decay pre, at every adoption of W;
-//              pre = W then. Before the first adoption there is no h: plain
+//   glu        a = b = 1/2;  h = (1 - momentum) (pre - W) / (sum of the rates since pre) - weight_decay pre, at every
+//              adoption of W; pre = W then. Before the first adoption there is no h: plain. The first factor makes up
+//              for the velocity, which lets a constant c count 1 / (1 - momentum) times
 //   released   a = 2, b = 1/2;  h = ((1 - lr weight_decay) pre - w) / 8, pre = w before the step: the constants of the
 //              authors' released prototype, where the difference of two local steps stands for the global gradient
 #pragma once

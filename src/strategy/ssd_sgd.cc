@@ -34,7 +34,8 @@ void SsdSgd::on_start(Step& s) {
     }
     optimizer.weight_decay = 0.0;  // it is in every gradient: see add_decay
   }
-  local_ = LocalStep(kind_of(options_.local), options_.local_momentum, optimizer.weight_decay, s.model.weights());
+  const double momentum = options_.local_momentum.value_or(optimizer.kind == "sgd" ? optimizer.momentum : 0.0);
+  local_ = LocalStep(kind_of(options_.local), momentum, optimizer.weight_decay, s.model.weights());
   pulled_.resize(s.model.count());
   for (auto& buffer : outgoing_) buffer.resize(s.model.count());
   servers_.open(s.net, bucket_parts(s.model, s.net.servers()), ServerSetup::Apply::kMean, false, optimizer,
@@ -164,11 +165,13 @@ void SsdSgdOptions::describe(OptionSet& o) {
             "synchronous steps at the start; the paper's runs have 500");
   o.choice("pull", pull, {"overlapped", "blocking"}, kChangesResult,
            "overlapped: the weights arrive during the next step and count from its end; blocking: wait for them");
-  o.choice("local", local, {"glu", "glu-released", "plain"}, kChangesResult,
-           "the local update: half own gradient and half the global one of the last period; the same with the released "
-           "prototype's constants; own gradient only");
+  o.choice(
+      "local", local, {"plain", "glu", "glu-released"}, kChangesResult,
+      "the local update: own gradient only; half of it and half the global one of the last period; the same with the "
+      "released prototype's constants");
   o.real("local_lr", local_lr, {0.0, 1000.0}, kChangesResult, "local learning rate, as a multiple of the servers'");
-  o.real("local_momentum", local_momentum, {0.0, 0.9999}, kChangesResult, "momentum of the local update");
+  o.real_or_auto("local_momentum", local_momentum, {0.0, 0.9999}, kChangesResult,
+                 "momentum of the local update; auto: as the servers', so that both move at one pace");
   o.boolean("accumulate_push", accumulate_push, kChangesResult,
             "push the sum of a period's gradients once: 2/(k+1) of the traffic; without momentum the same trajectory");
   o.integer("max_outstanding_pushes", max_outstanding_pushes, {1, 64}, kChangesSpeed,
@@ -186,7 +189,7 @@ StrategyInfo SsdSgd::info() {
                       "  (1) push g, bucket by bucket during backward        never waits for it",
                       "  (2) in the warm-up:  wait for W, w <- W              plain synchronous SGD",
                       "  (3) if a pull is under way:  wait for it; w <- W     one step late: it overlapped computing",
-                      "  (4) w <- local step of w with g                      GLU: own and estimated global gradient",
+                      "  (4) w <- local step of w with g                      glu: with a global estimate",
                       "  (5) wait until all but the last pushes are in the servers' weights",
                       "  (6) every k steps:  pull W                           pull=blocking: wait, w <- W",
                       "server, once every worker's gradient of a round is there:", "  (7) W <- W - step(mean of g)"},
@@ -196,10 +199,12 @@ StrategyInfo SsdSgd::info() {
       .waits_for = "the slowest worker's push before last; every k steps its own pull, which had a step's time",
       .notes = {"Why it helps: the servers see every gradient, so their momentum is that of synchronous SGD; workers "
                 "wait for weights once in k steps, and that wait is hidden behind a step.",
-                "GLU: h = (how W moved in the last period) / (sum of the rates) stands for the global gradient; w <- w "
-                "- lr (g/2 + h/2 + weight_decay w). With servers' momentum h grows to what keeps pace with them.",
-                "Departures: the released operator is broken as published; glu-released has the constants of the "
-                "authors' Python prototype, the default is normalised. warmup_steps is 0, not 500.",
+                "local=glu, the paper's rule: h = (1 - local_momentum) (how W moved in the last period) / (sum of the "
+                "rates) stands for the global gradient, and half of it with half of g makes the local step. h is up to "
+                "two periods old: with momentum 0.9 use a smaller lr or a warm-up.",
+                "Departures: by default local steps are the servers' rule, momentum included, with the own gradient, "
+                "which kept the accuracy where glu lost it. The released operator is broken as published; glu-released "
+                "has the constants of the authors' Python prototype. warmup_steps is 0, not 500.",
                 "accumulate_push with momentum: the servers' momentum acts once per period. Weight decay is added to "
                 "each gradient by the worker, with its own weights. Needs optimizer=sgd.",
                 "The optimizer's state lives on the servers. clip_norm is refused. Workers' weights differ between "

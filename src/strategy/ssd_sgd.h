@@ -10,7 +10,7 @@
 //     (1)  push g, bucket by bucket during backward             never waits for it
 //     (2)  in the warm-up:  wait for W, w <- W                   plain synchronous SGD
 //     (3)  if a pull is under way:  wait for it;  w <- W         one step late: it overlapped this step's computing
-//     (4)  w <- local step of w with g                           GLU: own gradient and an estimate of the global one
+//     (4)  w <- local step of w with g                           the servers' rule; glu: with a global estimate
 //     (5)  wait until all but the last pushes are in the servers' weights
 //     (6)  every k steps:  pull W                                with pull=blocking: wait, w <- W
 //   server, once every worker's gradient of a round is there:
@@ -19,14 +19,17 @@
 // Communicated per step and worker: 4 bytes × parameters up, 1/k of it down. With accumulate_push the sum of k steps'
 // gradients goes up once: 1/k both ways.
 //
-// Departures from the papers: the default local update divides the weights' movement by the rates it was made with (the
-// released code contradicts itself; local=glu-released has its prototype's constants), sums are in rank order, and the
-// warm-up is off by default (the paper's runs have 500 steps).
+// Departures from the papers. By default the local step is the servers' own rule, momentum included, with the worker's
+// gradient: the estimate of the global gradient in local=glu is up to two periods old, which momentum of 0.9 turns into
+// oscillation (docs/strategies.md has the figures). local=glu divides the weights' movement by the rates it was made
+// with (the released code contradicts itself; local=glu-released has its prototype's constants). Sums are in rank
+// order, and the warm-up is off by default (the paper's runs have 500 steps).
 #pragma once
 
 #include <slipstream/strategy/registry.h>
 #include <slipstream/strategy/strategy.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,9 +44,9 @@ struct SsdSgdOptions {
   std::int64_t period = 5;  // changes the result, as all but the last
   std::int64_t warmup_steps = 0;
   std::string pull = "overlapped";
-  std::string local = "glu";
+  std::string local = "plain";
   double local_lr = 1.0;
-  double local_momentum = 0.0;
+  std::optional<double> local_momentum;  // none: the servers'
   bool accumulate_push = false;
   std::int64_t max_outstanding_pushes = 1;
 

@@ -75,7 +75,9 @@ inline SsdCourse ssd_sgd(const Problem& problem, const Rule& rule, int workers, 
       }
       if (pulls) {
         for (std::size_t p = 0; p < P && how.local == "glu"; ++p) {
-          for (std::size_t j = 0; j < d; ++j) h[p][j] = (pre[p][j] - W[j]) / rates - wd * pre[p][j];
+          for (std::size_t j = 0; j < d; ++j) {
+            h[p][j] = (1 - how.local_momentum) * (pre[p][j] - W[j]) / rates - wd * pre[p][j];
+          }
           pre[p] = W;
         }
         estimated = true;

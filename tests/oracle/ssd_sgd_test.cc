@@ -37,6 +37,7 @@ const std::vector<SsdSettings>& all_settings() {
       {.period = 3, .overlapped = false},
       {.period = 3, .local = "glu-released", .local_lr = 0.4},
       {.period = 4, .local = "plain", .local_lr = 0.7, .local_momentum = 0.5},
+      {.period = 3, .local_momentum = 0.6},
       {.period = 4, .accumulate = true, .local = "plain"},
       {.period = 3, .warmup = 2, .overlapped = false, .accumulate = true},
   };
@@ -68,6 +69,12 @@ TEST(SsdSgdOracle, TellsSettingsApart) {
           << a << " and " << b;
     }
   }
+}
+
+TEST(SsdSgd, ByDefaultLocalStepsAreTheServersRule) {
+  const Rule rule{.momentum = 0.9, .weight_decay = 0.01};
+  EXPECT_EQ(simulate({}, rule, 3, kSteps, "ssd"),
+            simulate({}, rule, 3, kSteps, "ssd", {"local=plain", "local_momentum=0.9"}));
 }
 
 // SSD-1

@@ -52,6 +52,8 @@ class OptionSet {
   // "auto" is the empty value.
   void integer_or_auto(std::string name, std::optional<std::int64_t>& value, Range<std::int64_t> range, Changes changes,
                        std::string help);
+  void real_or_auto(std::string name, std::optional<double>& value, Range<double> range, Changes changes,
+                    std::string help);
   void real(std::string name, double& value, Range<double> range, Changes changes, std::string help);
   void boolean(std::string name, bool& value, Changes changes, std::string help);
   void choice(std::string name, std::string& value, std::vector<std::string> allowed, Changes changes,
@@ -66,6 +68,9 @@ class OptionSet {
   const std::string& owner() const { return owner_; }
 
  private:
+  template <typename Number>
+  void number_or_auto(std::string name, std::optional<Number>& value, Range<Number> range, Changes changes,
+                      std::string help, const char* kind, const char* expected);
   void add(Option option);
 
   std::string owner_;  // for messages: "strategy local"
