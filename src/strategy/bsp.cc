@@ -4,7 +4,7 @@
 namespace slipstream {
 
 void Bsp::on_start(Step& s) {
-  exchange_.start(s, ServerSetup::Apply::kMean);  // (2)
+  exchange_.start(s, options_.order == "rank" ? ServerSetup::Apply::kMean : ServerSetup::Apply::kMeanByArrival);  // (2)
 }
 
 void Bsp::on_bucket_ready(Step& s, const Bucket& bucket) {
@@ -19,6 +19,10 @@ void Bsp::on_step(Step& s) {
 }
 
 void BspOptions::describe(OptionSet& o) {
+  o.choice(
+      "order", order, {"rank", "arrival"}, kChangesResult,
+      "servers add gradients up in the order of ranks, to the same bits in every run, or as they arrive, so that none "
+      "waits in memory");
   o.boolean("overlap", overlap, kChangesSpeed,
             "push each bucket during backward; false: push all of them when backward is done, as papers' baselines do");
 }
@@ -31,7 +35,7 @@ StrategyInfo Bsp::info() {
       .pseudo_code = {"worker, for each bucket, as soon as backward has filled it:",
                       "  (1) push g[b] to the servers that hold it, and ask for its new weights",
                       "server, once every worker's g[b] is there:",
-                      "  (2) W[b] <- W[b] - step(mean of g[b])      the sum in rank order; then answer",
+                      "  (2) W[b] <- W[b] - step(mean of g[b])      summed in rank order; then answer",
                       "worker, after backward:", "  (3) w <- W"},
       .bytes_per_step =
           "4 bytes × parameters × (P-1)/P up, the same down; the shard in a worker's process moves as "

@@ -15,12 +15,15 @@
 // All replicas stay bit-identical, and equal to ssgd's. The optimizer's state lives on the servers.
 #pragma once
 
+#include <string>
+
 #include "strategy/server_exchange.h"
 
 namespace slipstream {
 
 struct BspOptions {
-  bool overlap = true;  // changes only speed
+  std::string order = "rank";  // changes the last bits
+  bool overlap = true;         // changes only speed
 
   void describe(OptionSet& o);
 };
@@ -32,6 +35,7 @@ class Bsp final : public Strategy {
 
   static StrategyInfo info();
   static double bytes_sent(const Options&, const TrafficQuery& q) { return ServerExchange::bytes_sent(q); }
+  static bool follows_clock(const Options& options) { return options.order == "arrival"; }
 
   bool needs_servers() const override { return true; }
   BucketRule buckets() const override { return server_buckets(); }

@@ -76,7 +76,7 @@ ServerSetup ServerSetup::from_text(const std::string& text) {
   in >> apply >> scores >> options >> parts;
   for (std::string pair; options > 0 && in >> pair; --options) described.set_pair(pair);
   for (std::size_t count; parts > 0 && in >> count; --parts) setup.counts.push_back(count);
-  if (in.fail() || options > 0 || parts > 0 || apply < 0 || apply > 2 || scores < 0 || scores > 1) {
+  if (in.fail() || options > 0 || parts > 0 || apply < 0 || apply > 3 || scores < 0 || scores > 1) {
     fail<FabricError>("a setup of {} bytes is refused: it cannot be read; do all run the same program?", text.size());
   }
   setup.apply = static_cast<Apply>(apply);

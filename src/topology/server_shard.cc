@@ -139,7 +139,7 @@ void ShardServer::check_push(const Part& part, const ServerMessage& message, con
   require(payload.bytes().size() == std::span(part.weights).size_bytes(), message,
           fmt::format("its payload has {} bytes, the part {}", payload.bytes().size(),
                       std::span(part.weights).size_bytes()));
-  if (setup_.apply != Apply::kMean) return;
+  if (setup_.apply == Apply::kArrival || setup_.apply == Apply::kTurns) return;
   const auto ahead = static_cast<std::size_t>(message.round - part.updates);
   if (ahead >= part.rounds.size()) return;
   const Round& round = part.rounds[ahead];
@@ -151,6 +151,7 @@ void ShardServer::push(Part& part, const ServerMessage& message, ServerPayload p
   const auto worker = static_cast<std::size_t>(message.from);
   switch (setup_.apply) {
     case Apply::kMean:
+    case Apply::kMeanByArrival:
       add_to_round(part, message, std::move(payload));
       break;
     case Apply::kArrival:
@@ -185,7 +186,8 @@ void ShardServer::add_to_round(Part& part, const ServerMessage& message, ServerP
   }
   Round& round = part.rounds[ahead];
   ++part.received[worker];
-  round.early[worker] = std::move(payload);
+  const bool in_rank_order = setup_.apply == Apply::kMean;
+  round.early[in_rank_order ? worker : static_cast<std::size_t>(round.added)] = std::move(payload);
   for (; round.added < workers_; ++round.added) {
     ServerPayload& next = round.early[static_cast<std::size_t>(round.added)];
     if (!next.present()) return;

@@ -53,9 +53,9 @@ class ShardServer {
     ServerMessage answer;
     std::shared_ptr<const ServerPayload> payload;
   };
-  struct Round {                       // one round of a part while it is gathered, Apply::kMean
-    std::vector<ServerPayload> early;  // by worker: came before its turn
-    int added = 0;                     // workers 0 … added-1 are in the sum
+  struct Round {                       // one round of a part while it is gathered
+    std::vector<ServerPayload> early;  // by place in the sum: came before its turn
+    int added = 0;                     // places 0 … added-1 are in the sum
     ServerPayload sum;                 // the first worker's, to which the others' are added
     double lr = 0.0;
     int first = 0;  // who told the rate

@@ -100,6 +100,18 @@ TEST(ShardServer, AddsInRankOrderWhoeverComesFirst) {
   } while (std::next_permutation(order.begin(), order.end()));
 }
 
+TEST(ShardServer, AddsAsTheyArriveWhereAskedTo) {
+  const auto after = [](const std::vector<int>& order) {
+    const Floats values[] = {{1e8F, 1}, {3, 1}, {-1e8F, 1}};
+    Shard shard(3, Apply::kMeanByArrival);
+    for (int w : order) shard.push(w, 0, 0, values[w]);
+    return shard.weights(0);
+  };
+  EXPECT_EQ(after({0, 2, 1}), (Floats{0.5F, 0.5F}));  // (1e8 - 1e8) + 3: nothing is rounded away
+  EXPECT_EQ(after({2, 0, 1}), (Floats{0.5F, 0.5F}));
+  EXPECT_NE(after({0, 1, 2})[0], 0.5F);
+}
+
 TEST(ShardServer, KeepsTheRoundsOfFastWorkersApart) {
   Shard shard(2);
   for (std::int64_t round : {0, 1, 2}) shard.push(1, 1, round, {8});
