@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every strategy owes, whatever its algorithm: tried on all entries of the registry, with their options varied, at
-// several numbers of workers. A strategy joins by being registered.
+// What every strategy owes, whatever its algorithm: tried on all entries of the registry at several numbers of workers,
+// with their options varied at some of them. A strategy joins by being registered.
 #include <gtest/gtest.h>
 #include <slipstream/strategy/registry.h>
 
@@ -30,8 +30,9 @@ void PrintTo(const Case& c, std::ostream* out) { *out << c.name(); }
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (const Variant& variant : variants()) {
-    for (int ranks : {1, 2, 3, 4, 7}) all.push_back({variant, ranks});
-    if (!variant.set.empty() || !variant.configure().make()->needs_servers()) continue;
+    const bool as_it_is = variant.set.empty();
+    for (int ranks : as_it_is ? std::vector{1, 2, 3, 4, 7} : std::vector{2, 3, 7}) all.push_back({variant, ranks});
+    if (!as_it_is || !variant.configure().make()->needs_servers()) continue;
     for (int servers : {1, 2, 3}) {
       for (int ranks : {1, 2, 3, 4}) all.push_back({variant, ranks, servers});
     }
