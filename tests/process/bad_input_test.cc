@@ -52,7 +52,7 @@ TEST_F(BadUsage, UnknownNamesAreAnsweredWithTheNearestValidOne) {
   expect_refused({"--strategy", "local", "--set", "perod=3"}, {"'perod'", "'period'"});
   expect_refused({"--task", "imges"}, {"imges", "images"});
   expect_failure(run(slipstream({"trian"})), 2, {"trian", "train"});
-  expect_failure(run(slipstream({"explain", "ssggd"})), 2, {"'ssdg'", "'ssgd'"});
+  expect_failure(run(slipstream({"explain", "ssggd"})), 2, {"'ssggd'", "'ssgd'"});
 }
 
 TEST_F(BadUsage, UnknownTomlKeyIsNamedWithFileLineAndTheNearestOne) {
