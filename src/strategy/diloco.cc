@@ -176,7 +176,7 @@ StrategyInfo StreamingDiloco::info() {
       .waits_for = "nobody, as long as a fragment's sum takes no longer than del steps",
       .notes = {"Fragments spread the traffic: the wire is asked for 1/F of the model every H/F steps.",
                 "They are equal contiguous parts of the flat model instead of groups of transformer blocks.",
-                "The sums are fp32; the paper's 4-bit floats are not implemented.",
+                "The sums are fp32, where the paper rounds to 4-bit floats.",
                 "One fragment, outer_lr=1 and outer_momentum=0 is dasgd with merge=lerp.", kInner, kLastAverage},
       .configure = [] { return configure_strategy<StreamingDiloco>("streaming-diloco"); },
   };
