@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // EDGE 2: with model/torch_model.cc the only library source that speaks torch.
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <netdb.h>
 #include <slipstream/base/error.h>
 #include <slipstream/fabric/c10d_fabric.h>
-#include <sys/socket.h>
 #include <torch/torch.h>
-#include <unistd.h>
 
 #include <array>
 #include <condition_variable>
 #include <csignal>
-#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -25,6 +19,8 @@
 #include <vector>
 
 #include "fabric/handover.h"
+#include "fabric/lane.h"
+#include "fabric/own_address.h"
 #include "fabric/wire.h"
 
 namespace slipstream {
@@ -74,91 +70,11 @@ StorePtr open_store(const std::string& host, int port, bool server, double timeo
   }
 }
 
-// The address of ours that packets to `host` would leave from. Nothing is sent.
-std::string address_towards(const std::string& host, int port) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_DGRAM;
-  if (getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
-    fail<ConfigError>("the host name '{}' of --master-addr cannot be resolved", host);
-  }
-  std::string address = "127.0.0.1";
-  const int fd = socket(found->ai_family, SOCK_DGRAM, 0);
-  sockaddr_storage own{};
-  socklen_t length = sizeof own;
-  if (fd >= 0 && connect(fd, found->ai_addr, found->ai_addrlen) == 0 &&
-      getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) == 0) {
-    char text[NI_MAXHOST];
-    if (getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) == 0) {
-      address = text;
-    }
-  }
-  if (fd >= 0) close(fd);
-  freeaddrinfo(found);
-  return address;
-}
-
-// "name of interface" <-> "numeric address", whichever way is asked for.
-std::string interface_match(const std::string& name, const std::string& address) {
-  std::string match;
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return match;
-  for (const ifaddrs* i = all; i != nullptr && match.empty(); i = i->ifa_next) {
-    if (i->ifa_addr == nullptr || i->ifa_addr->sa_family != AF_INET) continue;
-    char text[INET_ADDRSTRLEN];
-    inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(i->ifa_addr)->sin_addr, text, sizeof text);
-    if (!name.empty() && name == i->ifa_name) match = text;
-    if (!address.empty() && address == text) match = i->ifa_name;
-  }
-  freeifaddrs(all);
-  return match;
-}
-
 template <typename T>
 torch::Tensor bytes_view(std::span<T> values) {
   return torch::from_blob(const_cast<std::remove_const_t<T>*>(values.data()),
                           {static_cast<std::int64_t>(values.size_bytes())}, torch::kByte);
 }
-
-// One thread that runs blocking jobs in the order they were handed in.
-class Lane {
- public:
-  Lane() : thread_([this] { run(); }) {}
-  ~Lane() {
-    {
-      const std::lock_guard lock(mutex_);
-      closing_ = true;
-    }
-    wake_.notify_one();
-    thread_.join();
-  }
-  void push(std::function<void()> job) {
-    {
-      const std::lock_guard lock(mutex_);
-      jobs_.push_back(std::move(job));
-    }
-    wake_.notify_one();
-  }
-
- private:
-  void run() {
-    std::unique_lock lock(mutex_);
-    for (;;) {
-      wake_.wait(lock, [this] { return closing_ || !jobs_.empty(); });
-      if (jobs_.empty()) return;
-      auto job = std::move(jobs_.front());
-      jobs_.pop_front();
-      lock.unlock();
-      job();
-      lock.lock();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<std::function<void()>> jobs_;
-  bool closing_ = false;
-  std::thread thread_;
-};
 
 }  // namespace
 
