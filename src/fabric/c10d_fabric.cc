@@ -101,6 +101,7 @@ struct C10dFabric::State {
   std::map<std::pair<int, Tag>, Lane> receiving;                    // by peer and lane: who waits for its messages
   std::map<Tag, Lane> sending;
   std::thread host;                                                       // of the server beside this worker …
+  bool abandoned = false;         // by this worker
   std::shared_ptr<State> hosted;                                          // … and its endpoint, once there
   std::array<std::shared_ptr<Handover>, 2> to_neighbour, from_neighbour;  // by lane: worker and server of one process
   std::optional<Lane> lane;                                               // last: its thread ends first
@@ -539,6 +540,7 @@ void C10dFabric::open_servers(const std::function<void(Fabric&)>& serve) {
       {
         const std::lock_guard lock(state->mutex);
         state->hosted = endpoint.state_;
+        if (state->abandoned) return;
       }
       endpoint.state_->to_neighbour = state->from_neighbour;
       endpoint.state_->from_neighbour = state->to_neighbour;
@@ -556,7 +558,8 @@ void C10dFabric::close_servers() {
 // Ends the server beside us, whatever it waits for.
 void C10dFabric::State::abandon() {
   const std::lock_guard lock(mutex);
-  if (!hosted) return;
+  abandoned = true;
+  if (!hosted) return;  // it will see that when it comes
   const std::lock_guard other(hosted->mutex);
   if (!hosted->failure) hosted->failure = "the worker beside this server has ended";
   hosted->changed.notify_all();
