@@ -101,7 +101,7 @@ struct C10dFabric::State {
   std::map<std::pair<int, Tag>, Lane> receiving;                    // by peer and lane: who waits for its messages
   std::map<Tag, Lane> sending;
   std::thread host;                                                       // of the server beside this worker …
-  bool abandoned = false;         // by this worker
+  bool abandoned = false;                                                 // by this worker
   std::shared_ptr<State> hosted;                                          // … and its endpoint, once there
   std::array<std::shared_ptr<Handover>, 2> to_neighbour, from_neighbour;  // by lane: worker and server of one process
   std::optional<Lane> lane;                                               // last: its thread ends first
