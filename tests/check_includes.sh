@@ -10,18 +10,19 @@ set -euo pipefail
 # folder: what it may include besides itself.
 readonly MAY_INCLUDE='
 base:
+wire: base
 codec: base
-fabric: base
+fabric: base wire
 model: base
 optim: base
 schedule: base
 correction: base codec model optim
-topology: base fabric codec optim
-strategy: base codec fabric model optim schedule correction topology
+topology: base wire fabric codec optim
+strategy: base wire codec fabric model optim schedule correction topology
 task: base model
-runtime: base codec fabric model optim schedule correction topology strategy task
+runtime: base wire codec fabric model optim schedule correction topology strategy task
 report: base
-cli: base codec fabric model optim schedule correction topology strategy task runtime report
+cli: base wire codec fabric model optim schedule correction topology strategy task runtime report
 '
 # The torch edges. Every other source compiles without torch.
 readonly MAY_SEE_TORCH='^(src/(model/torch_model\.(h|cc)|fabric/c10d_fabric\.cc|task/(models|torch_task)\.(h|cc)|runtime/(session|train)\.(h|cc))|include/slipstream/runtime/session\.h)$'

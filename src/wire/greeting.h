@@ -22,9 +22,9 @@
 //                                                            zeros where refused
 //
 // The accepting side verifies first, so a stranger gets nothing from it that was made with the key. Fresh nonces from
-// both sides make a recorded conversation worthless, and as the proofs cover every byte of both hellos, nobody on the way
-// can change one. Only after the proof are epoch and rank compared. A peer with another magic gets no answer at all; one
-// with another version gets our hello, in which it sees the version.
+// both sides make a recorded conversation worthless, and as the proofs cover every byte of both hellos, nobody on the
+// way can change one. Only after the proof are epoch and rank compared. A peer with another magic gets no answer at
+// all; one with another version gets our hello, in which it sees the version.
 //
 // What follows the greeting is not protected by it: that is TLS's task.
 #pragma once
@@ -33,6 +33,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "wire/channel.h"
@@ -80,9 +81,11 @@ class Greeting {
   void take_proof();
   void take_verdict();
   void await(Awaits next);
+  [[noreturn]] void refuse(const std::string& why);
   void say(std::span<const std::byte> bytes);
   void say_verdict(Verdict verdict);
   std::vector<std::byte> hellos() const;  // both, the connecting side's first
+  Key accepts_proof() const;
 
   Side side_;
   Key key_;

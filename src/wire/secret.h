@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The job's secret. Whoever knows it is a member of the job; nothing else makes one a member. A user writes it as text in
-// a file only they can read, or the launcher draws one (random_key). It never travels: members prove that they know it
-// (wire/greeting.h) and derive from it what they encrypt with (wire/channel.h).
+// The job's secret. Whoever knows it is a member of the job; nothing else makes one a member. A user writes it as text
+// in a file only they can read, or the launcher draws one (random_key). Connections never carry it: members prove that
+// they know it (wire/greeting.h) and derive from it what they encrypt with (wire/channel.h).
 //
 // key_of() is no defence against guessing a short password: it takes what a user wrote as it is. Let a machine draw it.
 // Pure functions; any thread.
