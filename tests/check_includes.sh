@@ -18,14 +18,15 @@ optim: base
 schedule: base
 correction: base codec model optim
 topology: base wire fabric codec optim
-strategy: base wire codec fabric model optim schedule correction topology
+server: base wire fabric optim
+strategy: base wire codec fabric model optim schedule correction topology server
 task: base model
-runtime: base wire codec fabric model optim schedule correction topology strategy task
+runtime: base wire codec fabric model optim schedule correction topology server strategy task
 report: base
-cli: base wire codec fabric model optim schedule correction topology strategy task runtime report
+cli: base wire codec fabric model optim schedule correction topology server strategy task runtime report
 '
 # The torch edges. Every other source compiles without torch.
-readonly MAY_SEE_TORCH='^(src/(model/torch_model\.(h|cc)|fabric/c10d_fabric\.cc|task/(models|torch_task)\.(h|cc)|runtime/(session|train)\.(h|cc))|include/slipstream/runtime/session\.h)$'
+readonly MAY_SEE_TORCH='^(src/(model/torch_model\.(h|cc)|fabric/c10d_sums\.cc|task/(models|torch_task)\.(h|cc)|runtime/(session|train)\.(h|cc))|include/slipstream/runtime/session\.h)$'
 
 find_sources() {  # folders…: the C++ sources below those that exist
   local folder

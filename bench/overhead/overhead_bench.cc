@@ -5,7 +5,7 @@
 //
 //   overhead_bench [MODEL…] [--steps N]        default: cnn mlp, 200 steps of each
 #include <slipstream/base/clock.h>
-#include <slipstream/fabric/c10d_fabric.h>
+#include "fabric/mesh_fabric.h"
 #include <slipstream/runtime/session.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ void measure(const std::string& model, std::int64_t steps) {
   const auto bare = make_task(options, 0, 1);
   const auto ours = make_task(options, 0, 1);
   torch::optim::SGD sgd(bare->module().parameters(), torch::optim::SGDOptions(0.05).momentum(0.9));
-  C10dFabric alone{Rendezvous{}};
+  MeshFabric alone{Rendezvous{}};
   Session session(alone, ours->module(), {});
 
   const SteadyClock clock;

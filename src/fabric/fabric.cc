@@ -11,10 +11,4 @@ Wire parse_wire(std::string_view name) {
   fail<ConfigError>("the wire carries fp32, fp16 or bf16; not '{}'", name);
 }
 
-void Fabric::open_servers(const std::function<void(Fabric&)>&) {
-  fail<ConfigError>("this fabric has no servers; choose a strategy that needs none");
-}
-
-void Fabric::wait_any(std::span<Operation* const>) { fail<Error>("this fabric serves nobody"); }
-
 }  // namespace slipstream

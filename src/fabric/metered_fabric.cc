@@ -21,7 +21,6 @@ class MeteredFabric::Measured final : public Operation {
     meter_->traffic.operations.push_back(record_);
   }
   bool done() override { return inner_->done(); }
-  Operation* inner() const { return inner_.get(); }
   double finished_at() const override { return inner_->finished_at(); }
 
  private:
@@ -57,20 +56,16 @@ InFlight MeteredFabric::gather(std::span<const std::byte> mine, std::span<std::b
   return measure("gather", mine.size(), moved, moved, [&] { return inner_.gather(mine, all); });
 }
 
-InFlight MeteredFabric::send(int to, Tag tag, std::span<const std::byte> bytes) {
-  return measure("send", bytes.size(), beside(to) ? 0 : static_cast<double>(bytes.size()), 0,
-                 [&] { return inner_.send(to, tag, bytes); });
+InFlight MeteredFabric::send(int to, Tag tag, std::span<const std::byte> bytes, std::span<const std::byte> more) {
+  const std::size_t all = bytes.size() + more.size();
+  return measure("send", all, beside(to) ? 0 : static_cast<double>(all), 0,
+                 [&] { return inner_.send(to, tag, bytes, more); });
 }
 
-InFlight MeteredFabric::recv(int from, Tag tag, std::span<std::byte> bytes) {
-  return measure("recv", bytes.size(), 0, beside(from) ? 0 : static_cast<double>(bytes.size()),
-                 [&] { return inner_.recv(from, tag, bytes); });
-}
-
-void MeteredFabric::wait_any(std::span<Operation* const> operations) {
-  std::vector<Operation*> inner;
-  for (Operation* one : operations) inner.push_back(static_cast<Measured*>(one)->inner());
-  inner_.wait_any(inner);
+InFlight MeteredFabric::recv(int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more) {
+  const std::size_t all = bytes.size() + more.size();
+  return measure("recv", all, 0, beside(from) ? 0 : static_cast<double>(all),
+                 [&] { return inner_.recv(from, tag, bytes, more); });
 }
 
 Traffic MeteredFabric::take() {

@@ -5,7 +5,7 @@
 // strategies carry no timers.
 //
 // Bytes of a collective are those its algorithm moves: a sum is a ring all-reduce, 2 (P-1)/P of the data each way (with
-// 16 bits a scatter and a gather of P equal shards); a gather sends its own part to P-1 others. What goes to a server
+// 16 bits a scatter and a gather of P equal shards); a gather sends its own part to P-1 others. What stays
 // in the same process is on no wire: it counts as time, not as bytes. Time during which several operations are on the
 // wire counts once.
 #pragma once
@@ -43,14 +43,14 @@ class MeteredFabric final : public Fabric {
   using Fabric::sum;
   InFlight sum(std::span<float> values, Wire wire) override;
   InFlight gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
-  InFlight send(int to, Tag tag, std::span<const std::byte> bytes) override;
-  InFlight recv(int from, Tag tag, std::span<std::byte> bytes) override;
-  int servers() const override { return inner_.servers(); }
+  using Fabric::send;
+  using Fabric::recv;
+  InFlight send(int to, Tag tag, std::span<const std::byte> bytes, std::span<const std::byte> more) override;
+  InFlight recv(int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more) override;
+  void announce(const std::string& text) override { inner_.announce(text); }
+  Servers servers() const override { return inner_.servers(); }
   bool beside(int rank) const override { return inner_.beside(rank); }
-  void open_servers(const std::function<void(Fabric&)>& serve) override { inner_.open_servers(serve); }
-  void announce_failure(const std::string& text) override { inner_.announce_failure(text); }
-  void close_servers() override { inner_.close_servers(); }
-  void wait_any(std::span<Operation* const> operations) override;
+  void listen(Tag tag, Listener* listener) override { inner_.listen(tag, listener); }
 
   // What happened since the last call.
   Traffic take();

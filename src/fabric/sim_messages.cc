@@ -22,8 +22,9 @@ struct SimMessages::Expected {
 
 class SimMessages::SendOperation final : public SimOperation {
  public:
-  SendOperation(SimCore& core, std::string what, std::shared_ptr<Message> message, std::span<const std::byte> bytes)
-      : SimOperation(core, message->from, std::move(what), bytes), message_(std::move(message)) {}
+  SendOperation(SimCore& core, std::string what, std::shared_ptr<Message> message, std::span<const std::byte> bytes,
+                std::span<const std::byte> more)
+      : SimOperation(core, message->from, std::move(what), bytes, more), message_(std::move(message)) {}
 
  private:
   double settles_at() const override { return message_->refused ? deadline() : message_->left_at; }
@@ -40,8 +41,12 @@ class SimMessages::SendOperation final : public SimOperation {
 class SimMessages::RecvOperation final : public SimOperation {
  public:
   RecvOperation(SimCore& core, int rank, int from, std::string what, std::shared_ptr<Expected> expected,
-                std::span<std::byte> bytes)
-      : SimOperation(core, rank, std::move(what), bytes), from_(from), expected_(std::move(expected)), bytes_(bytes) {}
+                std::span<std::byte> bytes, std::span<std::byte> more)
+      : SimOperation(core, rank, std::move(what), bytes, more),
+        from_(from),
+        expected_(std::move(expected)),
+        bytes_(bytes),
+        more_(more) {}
 
  private:
   double settles_at() const override {
@@ -54,15 +59,16 @@ class SimMessages::RecvOperation final : public SimOperation {
                         what_, from_, core_.timeout_s, core_.faults.known_lost(from_));
     }
     const auto& sent = expected_->message->bytes;
-    check(sent.size() == bytes_.size(), "{}: the message has {} bytes; both sides must agree on the size", what_,
-          sent.size());
-    std::memcpy(bytes_.data(), sent.data(), sent.size());
+    check(sent.size() == bytes_.size() + more_.size(), "{}: the message has {} bytes; both sides must agree on the size",
+          what_, sent.size());
+    if (!bytes_.empty()) std::memcpy(bytes_.data(), sent.data(), bytes_.size());
+    if (!more_.empty()) std::memcpy(more_.data(), sent.data() + bytes_.size(), more_.size());
   }
   bool arrives() const { return expected_->message && !expected_->message->lost; }
 
   const int from_;
   std::shared_ptr<Expected> expected_;
-  std::span<std::byte> bytes_;
+  std::span<std::byte> bytes_, more_;
 };
 
 void SimMessages::check_peer(int rank, int peer, std::string_view what) const {
@@ -77,17 +83,21 @@ void SimMessages::remember(const std::shared_ptr<Message>& message) {
   under_way_.push_back(message);
 }
 
-InFlight SimMessages::send(int from, int to, Tag tag, std::span<const std::byte> bytes) {
-  const std::string what = fmt::format("send of {} bytes to rank {} (tag {})", bytes.size(), to, tag);
+InFlight SimMessages::send(int from, int to, Tag tag, std::span<const std::byte> bytes,
+                           std::span<const std::byte> more) {
+  const std::size_t size = bytes.size() + more.size();
+  const std::string what = fmt::format("send of {} bytes to rank {} (tag {})", size, to, tag);
   check_peer(from, to, what);
-  if (bytes.empty()) return {};
+  if (size == 0) return {};
   auto message = std::make_shared<Message>();
   message->from = from;
   message->to = to;
-  message->bytes.assign(bytes.begin(), bytes.end());
+  message->bytes.reserve(size);
+  message->bytes.insert(message->bytes.end(), bytes.begin(), bytes.end());
+  message->bytes.insert(message->bytes.end(), more.begin(), more.end());
   message->refused = core_.faults.crashed(to) || core_.faults.separating(from, to) != nullptr;
   message->lost = core_.faults.drops_next(from, to) || message->refused;
-  const auto passage = core_.ports.send(from, to, static_cast<double>(bytes.size()), core_.scheduler.now());
+  const auto passage = core_.ports.send(from, to, static_cast<double>(size), core_.scheduler.now());
   message->left_at = passage.left_at;
   message->arrives_at = passage.arrives_at;
   remember(message);
@@ -95,6 +105,7 @@ InFlight SimMessages::send(int from, int to, Tag tag, std::span<const std::byte>
   Channel& channel = channels_[{from, to, tag}];
   if (channel.expected.empty()) {
     channel.sent.push_back(message);
+    core_.wake_waiting_for(mailbox(to), core_.scheduler.now());  // it looks which is the first to arrive
   } else {
     auto expected = std::move(channel.expected.front());
     channel.expected.pop_front();
@@ -102,13 +113,13 @@ InFlight SimMessages::send(int from, int to, Tag tag, std::span<const std::byte>
     expected->message = message;
     if (!message->lost) core_.wake_waiting_for(expected.get(), message->arrives_at);
   }
-  return InFlight(std::make_unique<SendOperation>(core_, what, std::move(message), bytes));
+  return InFlight(std::make_unique<SendOperation>(core_, what, std::move(message), bytes, more));
 }
 
-InFlight SimMessages::recv(int to, int from, Tag tag, std::span<std::byte> bytes) {
-  std::string what = fmt::format("recv of {} bytes from rank {} (tag {})", bytes.size(), from, tag);
+InFlight SimMessages::recv(int to, int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more) {
+  std::string what = fmt::format("recv of {} bytes from rank {} (tag {})", bytes.size() + more.size(), from, tag);
   check_peer(to, from, what);
-  if (bytes.empty()) return {};
+  if (bytes.empty() && more.empty()) return {};
   auto expected = std::make_shared<Expected>();
   Channel& channel = channels_[{from, to, tag}];
   if (channel.sent.empty()) {
@@ -118,7 +129,38 @@ InFlight SimMessages::recv(int to, int from, Tag tag, std::span<std::byte> bytes
     channel.sent.pop_front();
     if (channel.sent.empty()) channels_.erase({from, to, tag});
   }
-  return InFlight(std::make_unique<RecvOperation>(core_, to, from, std::move(what), std::move(expected), bytes));
+  return InFlight(std::make_unique<RecvOperation>(core_, to, from, std::move(what), std::move(expected), bytes, more));
+}
+
+// Puts the rank to sleep until something has arrived for it; of several, the first to arrive.
+SimLetter SimMessages::next(int to) {
+  core_.scheduler.check_stopped();
+  const double deadline = core_.scheduler.now() + core_.timeout_s;
+  auto& awaited = core_.awaited[static_cast<std::size_t>(to)];
+  for (;;) {
+    auto first = channels_.end();
+    for (auto it = channels_.begin(); it != channels_.end(); ++it) {
+      auto& sent = it->second.sent;
+      while (!sent.empty() && sent.front()->lost) sent.pop_front();
+      if (std::get<1>(it->first) != to || sent.empty()) continue;
+      if (first == channels_.end() || sent.front()->arrives_at < first->second.sent.front()->arrives_at) first = it;
+    }
+    const double due = first == channels_.end() ? deadline : first->second.sent.front()->arrives_at;
+    if (first != channels_.end() && due <= core_.scheduler.now()) {
+      SimLetter letter{std::get<0>(first->first), std::get<2>(first->first),
+                       std::move(first->second.sent.front()->bytes)};
+      first->second.sent.pop_front();
+      if (first->second.sent.empty()) channels_.erase(first);
+      return letter;
+    }
+    if (core_.scheduler.now() >= deadline) {
+      fail<FabricError>("rank {}: nothing came from anybody within {} s{}; see whether they still run", to,
+                        core_.timeout_s, core_.faults.known_lost(-1));
+    }
+    awaited = {mailbox(to)};
+    core_.scheduler.sleep_until(std::min(due, deadline), SimScheduler::Sleep::kWaiting);
+    awaited.clear();
+  }
 }
 
 void SimMessages::lose_rank(int rank) {

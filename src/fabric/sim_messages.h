@@ -16,12 +16,20 @@
 
 namespace slipstream {
 
+// A message that its receiver did not expect.
+struct SimLetter {
+  int from = 0;
+  Tag tag = 0;
+  std::vector<std::byte> bytes;
+};
+
 class SimMessages {
  public:
   explicit SimMessages(SimCore& core) : core_(core) {}
 
-  InFlight send(int from, int to, Tag tag, std::span<const std::byte> bytes);
-  InFlight recv(int to, int from, Tag tag, std::span<std::byte> bytes);
+  InFlight send(int from, int to, Tag tag, std::span<const std::byte> bytes, std::span<const std::byte> more);
+  InFlight recv(int to, int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more);
+  SimLetter next(int to);
 
   void lose_rank(int rank);          // it crashed: what has not left it is lost, what goes to it is refused
   void cut(const Fault& partition);  // what is under way across is lost
@@ -36,6 +44,7 @@ class SimMessages {
     std::deque<std::shared_ptr<Expected>> expected;  // not yet sent
   };
 
+  const void* mailbox(int rank) const { return &core_.awaited[static_cast<std::size_t>(rank)]; }  // what next() awaits
   void check_peer(int rank, int peer, std::string_view what) const;
   void remember(const std::shared_ptr<Message>& message);
 

@@ -14,8 +14,7 @@ void SimCore::wake_waiting_for(const void* subject, double time) {
   for (int r = 0; r < ranks; ++r) {
     const auto& subjects = awaited[static_cast<std::size_t>(r)];
     if (std::find(subjects.begin(), subjects.end(), subject) == subjects.end()) continue;
-    scheduler.wake(r,
-                   subjects.size() == 1 ? time : scheduler.now());  // one of several may settle earlier than this one
+    scheduler.wake(r, time);
   }
 }
 
@@ -37,27 +36,6 @@ std::uint64_t SimOperation::memory_hash() const {
 }
 
 bool SimOperation::done() { return ended_ || now() >= settles_at(); }
-
-void SimOperation::wait_any(SimCore& core, int rank, std::span<Operation* const> operations) {
-  core.scheduler.check_stopped();
-  core.heard_at[static_cast<std::size_t>(rank)] = core.scheduler.now();
-  auto& awaited = core.awaited[static_cast<std::size_t>(rank)];
-  for (;;) {
-    double first = std::numeric_limits<double>::infinity();
-    for (Operation* one : operations) {
-      if (one->done()) {
-        awaited.clear();
-        return;
-      }
-      const auto& operation = static_cast<const SimOperation&>(*one);
-      awaited.push_back(operation.subject());
-      first = std::min(first, operation.settles_at());
-    }
-    check(!awaited.empty(), "rank {} waits for one of no operations", rank);
-    core.scheduler.sleep_until(first, SimScheduler::Sleep::kWaiting);
-    awaited.clear();
-  }
-}
 
 void SimOperation::wait() {
   if (ended_) {

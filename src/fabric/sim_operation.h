@@ -39,7 +39,6 @@ struct SimCore {
   SimFaults faults;
   SimPorts ports;
   std::vector<std::vector<const void*>> awaited;  // by rank: what it waits for
-  std::vector<double> heard_at;                   // by rank: when it last began to wait for any of several operations
   std::vector<SimEvent> events;
 
   void note(int rank, const std::string& what) {
@@ -55,9 +54,6 @@ class SimOperation : public Operation {
   bool done() final;
   double finished_at() const final { return finished_at_; }
 
-  // Puts the rank to sleep until one of its operations has settled.
-  static void wait_any(SimCore& core, int rank, std::span<Operation* const> operations);
-
  protected:
   // `memory` is what the caller must not touch until wait(); up to two ranges.
   SimOperation(SimCore& core, int rank, std::string what, std::span<const std::byte> memory,
@@ -68,11 +64,7 @@ class SimOperation : public Operation {
   virtual void conclude() = 0;              // settled: write the result or throw FabricError
 
   double now() const { return core_.scheduler.now(); }
-  // A server may hear nothing from one worker for long; from all of them it may not.
-  double deadline() const {
-    const bool serves = rank_ >= core_.hosts.workers;
-    return (serves ? core_.heard_at[static_cast<std::size_t>(rank_)] : issued_at_) + core_.timeout_s;
-  }
+  double deadline() const { return issued_at_ + core_.timeout_s; }
 
   SimCore& core_;
   const int rank_;

@@ -26,7 +26,7 @@ SimHosts hosts_of(const SimWorldOptions& options) { return {options.ranks, optio
 }  // namespace
 
 int SimPort::size() const { return world_.core_.hosts.workers; }
-int SimPort::servers() const { return world_.core_.ranks - size(); }
+Fabric::Servers SimPort::servers() const { return {world_.core_.ranks - size(), size()}; }
 bool SimPort::beside(int rank) const {
   return rank != rank_ && world_.core_.hosts.of(rank) == world_.core_.hosts.of(rank_);
 }
@@ -43,19 +43,17 @@ InFlight SimPort::gather(std::span<const std::byte> mine, std::span<std::byte> a
   return world_.collectives_.gather(rank_, mine, all);
 }
 
-InFlight SimPort::send(int to, Tag tag, std::span<const std::byte> bytes) {
+InFlight SimPort::send(int to, Tag tag, std::span<const std::byte> bytes, std::span<const std::byte> more) {
   world_.core_.scheduler.check_stopped();
-  return world_.messages_.send(rank_, to, tag, bytes);
+  return world_.messages_.send(rank_, to, tag, bytes, more);
 }
 
-InFlight SimPort::recv(int from, Tag tag, std::span<std::byte> bytes) {
+InFlight SimPort::recv(int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more) {
   world_.core_.scheduler.check_stopped();
-  return world_.messages_.recv(rank_, from, tag, bytes);
+  return world_.messages_.recv(rank_, from, tag, bytes, more);
 }
 
-void SimPort::wait_any(std::span<Operation* const> operations) {
-  SimOperation::wait_any(world_.core_, rank_, operations);
-}
+SimLetter SimPort::next_letter() { return world_.messages_.next(rank_); }
 
 void SimPort::compute(double seconds) {
   check(seconds >= 0.0 && std::isfinite(seconds), "rank {} computes for {} s; this takes a time of at least 0", rank_,
@@ -74,7 +72,6 @@ SimWorld::SimWorld(const SimWorldOptions& options)
             SimFaults(options.faults, core_.ranks, core_.hosts),
             SimPorts(core_.ranks, core_.hosts, options.link, options.pair_links, options.bytes_scale, core_.faults),
             std::vector<std::vector<const void*>>(static_cast<std::size_t>(core_.ranks)),
-            std::vector<double>(static_cast<std::size_t>(core_.ranks)),
             {}},
       collectives_(core_),
       messages_(core_) {

@@ -63,13 +63,16 @@ class SimPort final : public Fabric {
   using Fabric::sum;
   InFlight sum(std::span<float> values, Wire wire) override;
   InFlight gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
-  InFlight send(int to, Tag tag, std::span<const std::byte> bytes) override;
-  InFlight recv(int from, Tag tag, std::span<std::byte> bytes) override;
-  int servers() const override;
+  using Fabric::send;
+  using Fabric::recv;
+  InFlight send(int to, Tag tag, std::span<const std::byte> bytes, std::span<const std::byte> more) override;
+  InFlight recv(int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more) override;
+  void announce(const std::string&) override {}  // a failure shows as a rank that ends
+  Servers servers() const override;
   bool beside(int rank) const override;
-  void open_servers(const std::function<void(Fabric&)>&) override {}  // they run already: ranks of their own
-  void wait_any(std::span<Operation* const> operations) override;
+  void listen(Tag, Listener*) override {}  // servers are ranks of their own, and take next_letter()
 
+  SimLetter next_letter();            // for servers: the next message of anybody
   void compute(double seconds);       // work of one's own: virtual time passes, others run
   void mark_step(std::int64_t step);  // step t begins: faults scripted for it strike
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "base/hash.h"
+#include "wire/secret.h"
 
 namespace slipstream {
 namespace {
@@ -33,6 +34,17 @@ std::string first_node(const std::string& list) {
   if (bracket == std::string::npos || comma < bracket) return list.substr(0, comma);
   const auto end = list.find_first_of(",-]", bracket);
   return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
+}
+
+std::array<std::byte, 32> from_hex(const std::string& text) {
+  std::array<std::byte, 32> key{};
+  if (text.size() != 2 * key.size() || text.find_first_not_of("0123456789abcdef") != std::string::npos) {
+    fail<ConfigError>("the environment variable {} is not a key; it is for Slipstream's own use", kJobKeyVariable);
+  }
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    key[i] = static_cast<std::byte>(std::stoul(text.substr(2 * i, 2), nullptr, 16));
+  }
+  return key;
 }
 
 // One of `size` processes, the last of which are servers.
@@ -62,6 +74,11 @@ void LaunchOptions::describe(OptionSet& o) {
   o.text("interface", interface, kChangesSpeed, "network interface for the data, for example eth0");
   o.real("timeout", timeout, {1, 86400}, kChangesSpeed, "seconds after which an operation that hangs is an error");
   o.real("join_timeout", join_timeout, {1, 86400}, kChangesSpeed, "seconds to wait for all workers at the start");
+  o.text("secret_file", secret_file, kChangesSpeed,
+         "a file with the job's secret, the same on all machines: nobody joins without it, and all traffic is encrypted "
+         "(also: the environment variable SLIPSTREAM_SECRET)");
+  o.integer("streams", streams, {0, 64}, kChangesSpeed, "connections to each peer; 0: one, several where it is far");
+  o.choice("sums", sums, {"auto", "mesh", "c10d"}, kChangesSpeed, "engine of dense fp32 sums");
   o.text(
       "lab", lab, kChangesSpeed,
       "put every local worker into a network namespace of its own, its port shaped to this rate: 100mbit, 1gbit, none; "
@@ -75,11 +92,35 @@ Environment process_environment() {
   };
 }
 
+std::string to_hex(const std::array<std::byte, 32>& key) {
+  std::string text;
+  for (const std::byte b : key) text += fmt::format("{:02x}", static_cast<unsigned>(b));
+  return text;
+}
+
+std::optional<std::array<std::byte, 32>> given_key(const LaunchOptions& options, const Environment& environment) {
+  if (!options.secret_file.empty()) return key_of(read_secret_file(options.secret_file));
+  if (const auto secret = environment("SLIPSTREAM_SECRET"); secret && !secret->empty()) return key_of(*secret);
+  return std::nullopt;
+}
+
 Placement place(const LaunchOptions& options, const Environment& environment) {
   const auto number = [&](const std::string& name) { return to_number(name, environment(name).value_or("0")); };
   Placement p;
   p.at.interface = !options.interface.empty() ? options.interface : environment("GLOO_SOCKET_IFNAME").value_or("");
   p.at.timeout_seconds = options.timeout;
+  p.at.streams = static_cast<int>(options.streams);
+  p.at.sums = options.sums;
+  p.at.supervised = options.supervised();
+  if (const auto key = given_key(options, environment)) {
+    p.at.key = *key;
+    p.at.encrypted = true;
+    if (options.sums == "c10d") {
+      fail<ConfigError>("--sums c10d cannot be encrypted; leave it out, or the secret");
+    }
+  } else if (const auto made = environment(kJobKeyVariable); made && options.supervised()) {
+    p.at.key = from_hex(*made);
+  }
   p.at.join_timeout_seconds = options.join_timeout;
 
   if (options.rank >= 0 || options.world_size > 0) {
@@ -100,7 +141,7 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
     finish_worker(p, options.rank, options.world_size, options.servers);
     p.at.master_addr = options.master_addr;
     p.at.master_port = options.master_port > 0 ? static_cast<int>(options.master_port) : 29500;
-    p.at.hosts_store = p.at.rank == 0 && !options.supervised();
+    p.at.hosts = p.at.rank == 0 && !options.supervised();
     return p;
   }
   if (options.workers > 0 || !options.lab.empty()) {
@@ -112,14 +153,18 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
   const std::string given_addr =
       !options.master_addr.empty() ? options.master_addr : environment("MASTER_ADDR").value_or("");
   const std::int64_t given_port = options.master_port > 0 ? options.master_port : number("MASTER_PORT");
-  p.at.hosts_store = true;  // rank 0, narrowed down below
+  p.at.hosts = true;  // rank 0, narrowed down below
   if (environment("RANK") && environment("WORLD_SIZE")) {
     p.source = "torchrun";
     finish_worker(p, number("RANK"), number("WORLD_SIZE"), options.servers);
     p.at.master_addr = given_addr.empty() ? "127.0.0.1" : given_addr;
     p.at.master_port = given_port > 0 ? static_cast<int>(given_port) : 29500;
-    // torchrun's agent holds a store on that port already, and it outlives rank 0.
-    p.at.hosts_store = environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") != "True";
+    // torchrun's agent holds a store on that port already; it tells the ranks where to meet.
+    if (environment("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True") {
+      p.at.hosts = false;
+      p.at.store_prefix = environment("TORCHELASTIC_RUN_ID").value_or("run") + "/" +
+                          environment("TORCHELASTIC_RESTART_COUNT").value_or("0");
+    }
   } else if (environment("OMPI_COMM_WORLD_RANK")) {
     p.source = "Open MPI";
     finish_worker(p, number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE"), options.servers);
@@ -145,7 +190,7 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
     p.workers = 2;
     return p;
   }
-  p.at.hosts_store = p.at.hosts_store && p.at.rank == 0;
+  p.at.hosts = p.at.hosts && p.at.rank == 0;
   return p;
 }
 

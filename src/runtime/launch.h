@@ -8,7 +8,7 @@
 #pragma once
 
 #include <slipstream/base/option.h>
-#include <slipstream/fabric/c10d_fabric.h>
+#include <slipstream/fabric/rendezvous.h>
 
 #include <cstdint>
 #include <functional>
@@ -28,6 +28,9 @@ struct LaunchOptions {
   std::string interface;
   double timeout = 120;
   double join_timeout = 60;
+  std::string secret_file;  // empty: not given
+  std::int64_t streams = 0;
+  std::string sums = "auto";
   std::string lab;         // empty: no lab
   int supervisor_fd = -1;  // where a supervised worker tells what went wrong; -1: nobody supervises it
 
@@ -46,6 +49,13 @@ struct Placement {
   Rendezvous at;       // of a worker
   std::string source;  // for people: "torchrun", "Open MPI", "SLURM", "command line"
 };
+
+// What a supervisor tells its workers in their environment: the key it made for the job, as hexadecimal digits.
+inline constexpr const char* kJobKeyVariable = "SLIPSTREAM_JOB_KEY";
+std::string to_hex(const std::array<std::byte, 32>& key);
+
+// The key of a job, where the user gave a secret by --secret-file or SLIPSTREAM_SECRET.
+std::optional<std::array<std::byte, 32>> given_key(const LaunchOptions& options, const Environment& environment);
 
 // Throws ConfigError where flags or environment contradict each other.
 Placement place(const LaunchOptions& options, const Environment& environment);

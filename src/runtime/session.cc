@@ -14,8 +14,9 @@
 #include "model/bucketizer.h"
 #include "model/torch_model.h"
 #include "runtime/health.h"
+#include "fabric/c10d_sums.h"
 #include "runtime/launch.h"
-#include "topology/server_loop.h"
+#include "server/host.h"
 
 namespace slipstream {
 namespace {
@@ -58,6 +59,7 @@ void share(Fabric& net, std::vector<torch::Tensor>& tensors, bool average) {
 
 struct Session::State {
   Fabric& world;
+  std::optional<ServerHost> host;  // of the parameter server beside this worker
   TorchModel model;
   MeteredFabric net;
   std::unique_ptr<Optimizer> opt;
@@ -107,7 +109,7 @@ Session::Session(Fabric& world, torch::nn::Module& module, const SessionOptions&
   if (world.rank() != 0) vec::zero(s.model.flat().weights());
   world.sum(s.model.flat().weights()).wait();  // a sum with zeros is a broadcast
   share(world, s.model.others(), false);
-  if (s.strategy->needs_servers()) world.open_servers(serve);
+  if (s.strategy->needs_servers() && ServerHost::needed(world)) s.host.emplace(world);
   Step first = s.step_context();
   s.strategy->on_start(first);
   s.model.on_gradient([&s](std::size_t slot) {
@@ -207,6 +209,8 @@ void Session::finish() {
   Step context{s.t, s.model.flat(), *s.opt, s.net};  // of no step: the rate stays that of the last one
   s.strategy->on_finish(context);
   if (s.strategy->needs_servers()) leave_servers(s.world);
+  if (s.host) s.host->wait();
+  s.host.reset();
   average_buffers();
 }
 
@@ -227,7 +231,7 @@ std::int64_t Session::steps() const { return state_->t; }
 
 std::unique_ptr<Fabric> join() {
   const Placement placement = place({}, process_environment());
-  return std::make_unique<C10dFabric>(placement.supervisor ? Rendezvous{} : placement.at);
+  return join_fabric(placement.supervisor ? Rendezvous{} : placement.at);
 }
 
 }  // namespace slipstream

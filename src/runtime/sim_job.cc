@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <list>
 
 #include "fabric/metered_fabric.h"
 #include "model/bucketizer.h"
-#include "topology/server_loop.h"
+#include "server/host.h"
+#include "server/shard.h"
 
 namespace slipstream {
 namespace {
@@ -132,13 +134,35 @@ class SimWorker {
   Bucketizer bucketizer_;
 };
 
-void run_server(SimPort& port, std::vector<SimServerResult>& servers) {
-  MeteredFabric net(port);
-  serve(net);
-  const Traffic traffic = net.take();
-  auto& result = servers[static_cast<std::size_t>(port.rank() - port.size())];
-  result.bytes_sent = traffic.bytes_sent;
-  result.bytes_received = traffic.bytes_received;
+// A server as a rank of its own. The real ones are called as messages come in (server/host.h).
+void run_server(SimPort& port, SimServerResult& result) {
+  struct Outgoing {
+    ServerMessage::Frame frame;
+    std::shared_ptr<const Floats> payload;
+    InFlight sent;  // last: it uses the memory above
+  };
+  const int server = port.rank() - port.size();
+  ShardServer shard(server, port.size());
+  std::list<Outgoing> outbox;
+  for (int goodbyes = 0; goodbyes < 2 * port.size();) {
+    const SimLetter letter = port.next_letter();
+    ServerMessage::Frame frame;
+    check(letter.bytes.size() >= frame.size(), "a server got a message of {} bytes", letter.bytes.size());
+    std::copy_n(letter.bytes.begin(), frame.size(), frame.begin());
+    const auto message = ServerMessage::unpack(frame, letter.from);
+    if (!port.beside(letter.from)) result.bytes_received += static_cast<double>(letter.bytes.size());
+    goodbyes += message.kind == ServerMessage::Kind::kBye ? 1 : 0;
+    const auto body = std::span(letter.bytes).subspan(frame.size());
+    for (auto& reply : shard.handle(letter.tag & kBackground, message, body)) {
+      reply.message.from = server;
+      Outgoing& out = outbox.emplace_back(Outgoing{reply.message.pack(), std::move(reply.payload), {}});
+      const auto bytes = out.payload ? std::as_bytes(std::span(*out.payload)) : std::span<const std::byte>();
+      if (!port.beside(reply.to)) result.bytes_sent += static_cast<double>(out.frame.size() + bytes.size());
+      out.sent = port.send(reply.to, kServerReplyTag | reply.lane, out.frame, bytes);
+    }
+    outbox.remove_if([](Outgoing& out) { return out.sent.done(); });
+  }
+  for (Outgoing& out : outbox) out.sent.wait();
 }
 
 void check_options(const SimJobOptions& options) {
@@ -187,7 +211,9 @@ SimJobResult run_sim_job(const SimJobOptions& options) {
   saved.next_step = std::min(options.steps, options.stop_after.value_or(options.steps));
   saved.ranks.resize(ranks);
   const auto outcomes = world.run([&](SimPort& port) {
-    if (port.rank() >= port.size()) return run_server(port, result.servers);
+    if (port.rank() >= port.size()) {
+      return run_server(port, result.servers[static_cast<std::size_t>(port.rank() - port.size())]);
+    }
     SimWorker(options, port, result.ranks[static_cast<std::size_t>(port.rank())]).run(saved);
   });
   for (std::size_t r = 0; r < ranks; ++r) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The local supervisor: holds the rendezvous store, so that any worker may die, and names the one that did.
+// The local supervisor: holds the rendezvous, so that any worker may die, and names the one that did.
 #include <fcntl.h>
 #include <slipstream/base/error.h>
 #include <unistd.h>
@@ -15,6 +15,7 @@
 #include "runtime/crew.h"
 #include "runtime/lab.h"
 #include "runtime/launch.h"
+#include "wire/hub.h"
 
 namespace slipstream {
 namespace {
@@ -53,9 +54,20 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
   const int processes = workers + static_cast<int>(options.servers);
   std::optional<Lab> lab;
   if (!options.lab.empty()) lab.emplace(LabSpec::parse(options.lab), processes);
-  std::optional<StoreHost> store;
-  const auto open_store = [&] { store.emplace(static_cast<int>(options.master_port)); };
-  lab ? lab->at_hub(open_store) : open_store();
+  const auto given = given_key(options, process_environment());
+  const Key key = given.value_or(random_key());
+  std::optional<Hub> hub;
+  const auto open_hub = [&] {
+    hub.emplace(HubOptions{.address = lab ? lab->hub_address() : "127.0.0.1",
+                           .port = static_cast<int>(options.master_port),
+                           .ranks = processes,
+                           .workers = workers,
+                           .key = key,
+                           .encrypted = given.has_value(),
+                           .timeout_seconds = options.timeout,
+                           .join_timeout_seconds = options.join_timeout});
+  };
+  lab ? lab->at_hub(open_hub) : open_hub();
 
   Complaints complaints;
 
@@ -63,8 +75,9 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
   const unsigned threads = std::max(1U, std::thread::hardware_concurrency() / static_cast<unsigned>(workers));
   std::vector<CrewMember> members;
   for (int r = 0; r < processes; ++r) {
-    CrewMember member{command, [&lab, r, threads] {
+    CrewMember member{command, [&lab, &key, r, threads] {
                         if (lab) lab->enter(r);
+                        setenv(kJobKeyVariable, to_hex(key).c_str(), 1);
                         for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) {
                           setenv(name, std::to_string(threads).c_str(), 0);
                         }
@@ -72,7 +85,7 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
     for (const auto& [flag, value] : {std::pair<std::string, std::string>{"--rank", std::to_string(r)},
                                       {"--world-size", std::to_string(processes)},
                                       {"--master-addr", lab ? lab->hub_address() : "127.0.0.1"},
-                                      {"--master-port", std::to_string(store->port())},
+                                      {"--master-port", std::to_string(hub->port())},
                                       {"--supervisor-fd", std::to_string(complaints.write_end())}}) {
       member.command.push_back(flag);
       member.command.push_back(value);
@@ -80,11 +93,11 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
     members.push_back(std::move(member));
   }
 
-  const CrewOutcome outcome = run_crew(std::move(members), [&store, workers](const CrewFailure& failure) {
+  const CrewOutcome outcome = run_crew(std::move(members), [&hub, workers](const CrewFailure& failure) {
     const bool serves = failure.member >= workers;
     const std::string text = fmt::format("{} {} {}; the job cannot go on without it", serves ? "server" : "worker",
                                          failure.member - (serves ? workers : 0), failure.how);
-    store->announce_failure(text);
+    hub->announce(text);
     if (failure.exit_code >= 126) std::fprintf(stderr, "slipstream: %s\n", text.c_str());  // it could not say so itself
   });
   for (const std::string& text : complaints.distinct()) std::fprintf(stderr, "slipstream: %s\n", text.c_str());

@@ -12,13 +12,14 @@
 #include <numeric>
 #include <optional>
 
+#include "fabric/c10d_sums.h"
 #include "runtime/ledger.h"
 #include "runtime/progress.h"
 #include "runtime/summary.h"
 #include "runtime/trace.h"
 #include "task/torch_task.h"
 #include "topology/gather_text.h"
-#include "topology/server_loop.h"
+#include "server/host.h"
 
 namespace slipstream {
 namespace {
@@ -74,7 +75,8 @@ Evaluation evaluate(Fabric& net, TorchTask& task) {
 
 int run_worker(const TrainConfig& config, const Registry& registry, const Rendezvous& at) {
   stop_on_signals(config.launch.supervised());
-  C10dFabric net(at);
+  const auto fabric = join_fabric(at);
+  MeshFabric& net = *fabric;
   const bool speaks = net.rank() == 0;
   require_same_config(net, config, registry);
 
@@ -192,8 +194,8 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
 // Ctrl-C reaches all processes of a job at once: the workers stop where they agree, and then take their leave of us.
 int run_server(const Rendezvous& at) {
   for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_IGN);
-  C10dFabric net(at);
-  serve(net);
+  const auto net = join_fabric(at);
+  ServerHost(*net).wait();
   return 0;
 }
 

@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <optional>
 #include <vector>
 
-#include "topology/server_client.h"
-#include "topology/server_loop.h"
+#include "fabric/c10d_sums.h"
+#include "server/client.h"
+#include "server/host.h"
 
 namespace slipstream {
 namespace {
@@ -39,8 +41,8 @@ double timed_sum(Fabric& net, std::vector<float>& values, Wire wire) {
 class PushPull {
  public:
   PushPull(Fabric& net, const std::vector<std::size_t>& sizes) : net_(net) {
-    net.open_servers(serve);
-    const auto servers = static_cast<std::size_t>(net.servers());
+    if (ServerHost::needed(net)) host_.emplace(net);
+    const auto servers = static_cast<std::size_t>(net.servers().count);
     std::vector<ServerPart> parts;
     std::vector<std::uint32_t> next(servers);
     for (const std::size_t size : sizes) {
@@ -56,7 +58,11 @@ class PushPull {
     weights_.resize(sizes.back());
     client_.open(net, parts, ServerSetup::Apply::kMean, false, {.lr = 1.0, .momentum = 0.0}, weights_);
   }
-  void leave() { leave_servers(net_); }
+  void leave() {
+    leave_servers(net_);
+    if (host_) host_->wait();
+    host_.reset();
+  }
 
   double timed(std::size_t row, std::int64_t round) {
     for (std::size_t i = 0; i < values_.size(); ++i) {
@@ -86,6 +92,7 @@ class PushPull {
 
  private:
   Fabric& net_;
+  std::optional<ServerHost> host_;
   std::vector<std::size_t> first_;  // part, by row
   std::vector<float> values_, weights_;
   ServerClient client_;
@@ -118,7 +125,8 @@ int run_wire_bench(const WireBenchOptions& options, const Rendezvous& at) {
   if (options.max_mib < 1 || options.max_mib > 4096) fail<ConfigError>("--max-mib goes from 1 to 4096");
   if (options.repeats < 1 || options.repeats > 100000) fail<ConfigError>("--repeats goes from 1 to 100000");
   const Wire wire = parse_wire(options.wire);
-  C10dFabric net(at);
+  const auto fabric = join_fabric(at);
+  MeshFabric& net = *fabric;
   const bool speaks = net.rank() == 0;
   if (speaks) {
     bench_heading(fmt::format("sum over {} workers, {}, {}; {} repeats", net.size(), options.wire, net.interface(),
@@ -140,7 +148,7 @@ int run_wire_bench(const WireBenchOptions& options, const Rendezvous& at) {
   const double bus = beside ? 2.0 * (net.size() - 1) / net.size() : 1.0;
   if (speaks) {
     std::printf("\n");
-    bench_heading(fmt::format("push and pull, {} workers, {} servers{}; {} repeats", net.size(), net.servers(),
+    bench_heading(fmt::format("push and pull, {} workers, {} servers{}; {} repeats", net.size(), net.servers().count,
                               beside ? " beside them" : "", options.repeats));
   }
   for (std::size_t row = 0; row < sizes.size(); ++row) {

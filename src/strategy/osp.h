@@ -35,7 +35,7 @@
 #include "correction/guess.h"
 #include "schedule/every.h"
 #include "schedule/ics_budget.h"
-#include "topology/server_client.h"
+#include "server/client.h"
 
 namespace slipstream {
 

@@ -7,7 +7,7 @@ namespace slipstream {
 
 void ServerExchange::start(Step& s, ServerSetup::Apply apply) {
   pulled_.resize(s.model.count());
-  servers_.open(s.net, bucket_parts(s.model, s.net.servers()), apply, false, s.opt.options(), s.model.weights());
+  servers_.open(s.net, bucket_parts(s.model, s.net.servers().count), apply, false, s.opt.options(), s.model.weights());
 }
 
 void ServerExchange::push_pull(Step& s, const Bucket& bucket, std::int64_t behind) {

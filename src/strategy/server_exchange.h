@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "strategy/server_parts.h"
-#include "topology/server_client.h"
+#include "server/client.h"
 
 namespace slipstream {
 

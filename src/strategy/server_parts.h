@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "topology/server_client.h"
+#include "server/client.h"
 
 namespace slipstream {
 

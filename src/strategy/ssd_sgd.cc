@@ -38,7 +38,7 @@ void SsdSgd::on_start(Step& s) {
   local_ = LocalStep(kind_of(options_.local), momentum, optimizer.weight_decay, s.model.weights());
   pulled_.resize(s.model.count());
   for (auto& buffer : outgoing_) buffer.resize(s.model.count());
-  servers_.open(s.net, bucket_parts(s.model, s.net.servers()), ServerSetup::Apply::kMean, false, optimizer,
+  servers_.open(s.net, bucket_parts(s.model, s.net.servers().count), ServerSetup::Apply::kMean, false, optimizer,
                 s.model.weights());  // (7)
 }
 

@@ -36,7 +36,7 @@
 #include "correction/local_step.h"
 #include "schedule/every.h"
 #include "schedule/warmup.h"
-#include "topology/server_client.h"
+#include "server/client.h"
 
 namespace slipstream {
 

@@ -1,34 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A job over the real wire inside one process: every rank a thread with a C10dFabric of its own, over the loopback
+// A job over the real wire inside one process: every rank a thread with a MeshFabric of its own, over the loopback
 // interface, on a port the system chooses.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <slipstream/base/error.h>
-#include <slipstream/fabric/c10d_fabric.h>
 
 #include <exception>
 #include <functional>
 #include <thread>
 #include <vector>
 
+#include "fabric/mesh_fabric.h"
+
 namespace slipstream::test {
 
+// The rendezvous of such a job.
+inline HubOptions hub_for(int ranks) {
+  return {.ranks = ranks, .workers = ranks, .timeout_seconds = 30, .join_timeout_seconds = 30};
+}
+
 // An operation that hangs ends as an error before the test runner loses patience.
-inline Rendezvous loopback(const StoreHost& store, int rank, int size) {
-  return {.rank = rank, .size = size, .master_port = store.port(), .timeout_seconds = 30, .join_timeout_seconds = 30};
+inline Rendezvous loopback(const Hub& hub, int rank, int size) {
+  return {.rank = rank, .size = size, .master_port = hub.port(), .timeout_seconds = 30, .join_timeout_seconds = 30};
 }
 
 // Runs `body` once per rank, each on a thread of its own, to the end of all. What a body throws is returned by rank.
-inline std::vector<std::exception_ptr> run_ranks(const StoreHost& store, int size,
-                                                 const std::function<void(C10dFabric&)>& body) {
+inline std::vector<std::exception_ptr> run_ranks(const Hub& hub, int size,
+                                                 const std::function<void(MeshFabric&)>& body) {
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(size));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        C10dFabric net(loopback(store, rank, size));
+        MeshFabric net(loopback(hub, rank, size));
         body(net);
       } catch (...) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();
@@ -40,9 +46,9 @@ inline std::vector<std::exception_ptr> run_ranks(const StoreHost& store, int siz
 }
 
 // The same where no rank may fail.
-inline void run_ranks(int size, const std::function<void(C10dFabric&)>& body) {
-  const StoreHost store(0);
-  for (const std::exception_ptr& error : run_ranks(store, size, body)) {
+inline void run_ranks(int size, const std::function<void(MeshFabric&)>& body) {
+  const Hub hub(hub_for(size));
+  for (const std::exception_ptr& error : run_ranks(hub, size, body)) {
     if (error) std::rethrow_exception(error);
   }
 }

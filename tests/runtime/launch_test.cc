@@ -88,11 +88,11 @@ TEST(Place, ByHandBeatsAllElse) {
 }
 
 TEST(Place, ByHandRankZeroHoldsTheStoreUnlessASupervisorDoes) {
-  EXPECT_TRUE(placed(by_hand(0, 3)).at.hosts_store);
-  EXPECT_FALSE(placed(by_hand(1, 3)).at.hosts_store);
+  EXPECT_TRUE(placed(by_hand(0, 3)).at.hosts);
+  EXPECT_FALSE(placed(by_hand(1, 3)).at.hosts);
   LaunchOptions options = by_hand(0, 3);
   options.supervisor_fd = 5;
-  EXPECT_FALSE(placed(options).at.hosts_store);
+  EXPECT_FALSE(placed(options).at.hosts);
   options.lab = "1gbit";  // the supervisor's workers live in the lab that it made
   EXPECT_EQ(placed(options).at.size, 3);
 }
@@ -115,13 +115,13 @@ TEST(Place, ReadsTorchrun) {
   EXPECT_EQ(p.at.size, 4);
   EXPECT_EQ(p.at.master_addr, "10.0.0.1");
   EXPECT_EQ(p.at.master_port, 4711);
-  EXPECT_FALSE(p.at.hosts_store);
+  EXPECT_FALSE(p.at.hosts);
 }
 
 TEST(Place, UnderTorchrunItsAgentHoldsTheStore) {
   const Variables first = with(kTorchrun, "RANK", "0");
-  EXPECT_TRUE(placed({}, first).at.hosts_store);
-  EXPECT_FALSE(placed({}, with(first, "TORCHELASTIC_USE_AGENT_STORE", "True")).at.hosts_store);
+  EXPECT_TRUE(placed({}, first).at.hosts);
+  EXPECT_FALSE(placed({}, with(first, "TORCHELASTIC_USE_AGENT_STORE", "True")).at.hosts);
 }
 
 TEST(Place, ReadsOpenMpiOnOneHost) {
@@ -130,8 +130,8 @@ TEST(Place, ReadsOpenMpiOnOneHost) {
   EXPECT_EQ(p.at.rank, 1);
   EXPECT_EQ(p.at.size, 3);
   EXPECT_EQ(p.at.master_addr, "127.0.0.1");
-  EXPECT_FALSE(p.at.hosts_store);
-  EXPECT_TRUE(placed({}, with(kOpenMpi, "OMPI_COMM_WORLD_RANK", "0")).at.hosts_store);
+  EXPECT_FALSE(p.at.hosts);
+  EXPECT_TRUE(placed({}, with(kOpenMpi, "OMPI_COMM_WORLD_RANK", "0")).at.hosts);
 }
 
 TEST(Place, AJobsProcessesDeriveTheSamePortAndOtherJobsAnother) {
@@ -155,8 +155,8 @@ TEST(Place, ReadsSlurm) {
   EXPECT_EQ(p.source, "SLURM");
   EXPECT_EQ(p.at.rank, 0);
   EXPECT_EQ(p.at.size, 8);
-  EXPECT_TRUE(p.at.hosts_store);
-  EXPECT_FALSE(placed({}, with(kSlurm, "SLURM_PROCID", "3")).at.hosts_store);
+  EXPECT_TRUE(p.at.hosts);
+  EXPECT_FALSE(placed({}, with(kSlurm, "SLURM_PROCID", "3")).at.hosts);
 }
 
 TEST(Place, FindsTheFirstNodeOfASlurmList) {

@@ -76,7 +76,7 @@ TEST(Session, AloneEqualsABareLoopWithTorchsSgd) {
   auto bare = make_net(), net = make_net();
   torch::optim::SGD opt(bare->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9).weight_decay(1e-3));
   train_bare(bare, opt, 40, 1);
-  C10dFabric world(Rendezvous{});
+  MeshFabric world(Rendezvous{});
   train(world, net, {.optimizer = {.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-3}}, 40);
   EXPECT_LT(worst_difference(net, bare), 1e-6);
   EXPECT_GT(worst_difference(net, make_net()), 0.1);  // and it has gone somewhere
@@ -86,7 +86,7 @@ TEST(Session, AloneEqualsABareLoopWithTorchsAdam) {
   auto bare = make_net(), net = make_net();
   torch::optim::Adam opt(bare->parameters(), torch::optim::AdamOptions(0.01));
   train_bare(bare, opt, 40, 1);
-  C10dFabric world(Rendezvous{});
+  MeshFabric world(Rendezvous{});
   train(world, net, {.optimizer = {.kind = "adam", .lr = 0.01}}, 40);
   EXPECT_LT(worst_difference(net, bare), 2e-6);
 }
@@ -101,7 +101,7 @@ TEST(Session, TheLearningRateFollowsTheFunctionOfTheStep) {
     static_cast<torch::optim::SGDOptions&>(opt.param_groups()[0].options()).lr(lr(t));
     opt.step();
   }
-  C10dFabric world(Rendezvous{});
+  MeshFabric world(Rendezvous{});
   train(world, net, {.optimizer = {.momentum = 0}, .lr = lr}, 10);
   EXPECT_LT(worst_difference(net, bare), 1e-6);
 }
@@ -111,7 +111,7 @@ TEST(Session, ThreeWorkersEqualOneWithTheThreefoldBatch) {
   torch::optim::SGD opt(one->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
   train_bare(one, opt, 30, 3);
   auto nets = make_nets(3);
-  run_ranks(3, [&](C10dFabric& world) {
+  run_ranks(3, [&](MeshFabric& world) {
     // Every tensor a bucket of its own: as many sums in flight as there are.
     train(world, nets[static_cast<std::size_t>(world.rank())],
           {.set = {"first_bucket_mb=0", "bucket_mb=0"}, .optimizer = {.lr = 0.1}}, 30);
@@ -163,7 +163,7 @@ TEST(Session, BucketsLeaveDuringTheLastBackwardOnly) {
   Registry registry;
   registry.add(info);
   auto net = make_net();
-  C10dFabric world(Rendezvous{});
+  MeshFabric world(Rendezvous{});
   Session session(world, *net, {.strategy = "witness", .registry = registry});
   for (int t = 0; t < 2; ++t) {
     {
@@ -181,7 +181,7 @@ TEST(Session, BucketsLeaveDuringTheLastBackwardOnly) {
 
 TEST(Session, ASecondBackwardWithoutAHoldIsAnErrorThatNamesTheParameter) {
   auto net = make_net();
-  C10dFabric alone{Rendezvous{}};
+  MeshFabric alone{Rendezvous{}};
   Session session(alone, *net, {});
   loss_of(net, 0).backward();
   try {
@@ -286,7 +286,7 @@ void expect_diverged(const std::vector<Ended>& ended) {
 TEST(Session, ALossThatIsNotFiniteStopsAllRanksAtTheSameStep) {
   auto nets = make_nets(3);
   std::vector<Ended> ended(3);
-  run_ranks(3, [&](C10dFabric& world) {  // local: the others' losses stay finite
+  run_ranks(3, [&](MeshFabric& world) {  // local: the others' losses stay finite
     const auto rank = static_cast<std::size_t>(world.rank());
     ended[rank] = run_into<DivergedError>(world, nets[rank], {.strategy = "local", .set = {"period=100000"}}, true,
                                           [](std::int64_t) {});
@@ -322,7 +322,7 @@ TEST(Session, ARequestToStopEndsAllRanksAfterTheSameStep) {
 }
 
 TEST(Session, ARequestToStopIsSpentOnceItHasStoppedAJob) {
-  C10dFabric world(Rendezvous{});
+  MeshFabric world(Rendezvous{});
   auto net = make_net();
   Session::request_stop();
   run_into<Interrupted>(world, net, {}, false, [](std::int64_t) {});
@@ -331,7 +331,7 @@ TEST(Session, ARequestToStopIsSpentOnceItHasStoppedAJob) {
 
 TEST(Session, ThePhasesOfAStepAddUpAndItsBytesAreThoseOfTheStrategy) {
   auto nets = make_nets(2);
-  run_ranks(2, [&](C10dFabric& world) {
+  run_ranks(2, [&](MeshFabric& world) {
     auto& net = nets[static_cast<std::size_t>(world.rank())];
     Session session(world, *net, {.optimizer = {.lr = 0.25}});
     std::int64_t records = 0;
@@ -373,7 +373,7 @@ TEST(Session, ParametersThatTakeNoPartStayAsTheyAre) {
 
 TEST(Session, ClearingGradientsByFreeingThemIsAnErrorThatNamesTheParameter) {
   auto net = make_net();
-  C10dFabric world(Rendezvous{});
+  MeshFabric world(Rendezvous{});
   Session session(world, *net, {});
   net->zero_grad(true);
   test::expect_error<ConfigError>([&] { session.step(1); }, {"'0.weight'", "zero_grad"});

@@ -105,8 +105,14 @@ class AheadFabric final : public Fabric {
   InFlight gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
     return inner_.gather(mine, all);
   }
-  InFlight send(int to, Tag tag, std::span<const std::byte> bytes) override { return inner_.send(to, tag, bytes); }
-  InFlight recv(int from, Tag tag, std::span<std::byte> bytes) override { return inner_.recv(from, tag, bytes); }
+  InFlight send(int to, Tag tag, std::span<const std::byte> bytes, std::span<const std::byte> more) override {
+    return inner_.send(to, tag, bytes, more);
+  }
+  InFlight recv(int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more) override {
+    return inner_.recv(from, tag, bytes, more);
+  }
+  void announce(const std::string& text) override { inner_.announce(text); }
+  void listen(Tag tag, Listener* listener) override { inner_.listen(tag, listener); }
 
  private:
   class Ahead final : public Clock {

@@ -41,7 +41,6 @@ class InFlight {
 
   bool done() const { return !operation_ || operation_->done(); }
   bool active() const { return operation_ != nullptr; }
-  Operation* operation() const { return operation_.get(); }               // for Fabric::wait_any
   std::unique_ptr<Operation> release() { return std::move(operation_); }  // for a Fabric that wraps another
 
  private:

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "fabric/loopback.h"
-#include "topology/server_client.h"
-#include "topology/server_loop.h"
+#include "server/client.h"
+#include "server/host.h"
 
 namespace slipstream {
 namespace {
@@ -13,7 +13,6 @@ namespace {
 using test::loopback;
 using test::message_of;
 using test::run_ranks;
-using Floats = std::vector<float>;
 
 // Some rounds of pushing and pulling; every part's weights at the end, by rank.
 std::vector<Floats> train(const std::function<void(const std::function<void(Fabric&)>&)>& on_all_workers, int workers) {
@@ -21,8 +20,9 @@ std::vector<Floats> train(const std::function<void(const std::function<void(Fabr
   on_all_workers([&](Fabric& net) {
     Floats weights(5000, 1.0F), gradient(weights.size()), pulled(weights.size());
     ServerClient client;
-    net.open_servers(serve);
-    client.open(net, ServerClient::plan({0, 17, 3000, 5000}, net.servers(), 4096), ServerSetup::Apply::kMean, false,
+    std::optional<ServerHost> host;
+    if (ServerHost::needed(net)) host.emplace(net);
+    client.open(net, ServerClient::plan({0, 17, 3000, 5000}, net.servers().count, 4096), ServerSetup::Apply::kMean, false,
                 {.lr = 0.1, .momentum = 0.9}, weights);
     for (int round = 0; round < 8; ++round) {
       for (std::size_t i = 0; i < gradient.size(); ++i) {
@@ -37,6 +37,7 @@ std::vector<Floats> train(const std::function<void(const std::function<void(Fabr
       client.wait(kBackground);
     }
     leave_servers(net);
+    if (host) host->wait();
     results[static_cast<std::size_t>(net.rank())] = pulled;
   });
   return results;
@@ -60,23 +61,23 @@ Floats expected(int workers) {
 TEST(ServersOverTheWire, BesideTheWorkersGiveWhatOneOptimizerGives) {
   for (int workers : {1, 2, 3}) {
     const auto results =
-        train([workers](const auto& body) { run_ranks(workers, [&](C10dFabric& net) { body(net); }); }, workers);
+        train([workers](const auto& body) { run_ranks(workers, [&](MeshFabric& net) { body(net); }); }, workers);
     for (const Floats& result : results) EXPECT_EQ(result, expected(workers)) << workers << " workers";
   }
 }
 
 // Workers and servers that are ranks of their own, each on a thread with its endpoint.
 std::vector<std::exception_ptr> run_job(int workers, int servers, const std::function<void(Fabric&)>& worker,
-                                        const std::function<void(C10dFabric&)>& server) {
-  const StoreHost store(0);
+                                        const std::function<void(MeshFabric&)>& server) {
+  const Hub hub(test::hub_for(workers + servers));
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(workers + servers));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < workers + servers; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        Rendezvous at = loopback(store, rank, workers);
+        Rendezvous at = loopback(hub, rank, workers);
         at.servers = servers;
-        C10dFabric net(at);
+        MeshFabric net(at);
         at.serves() ? server(net) : worker(net);
       } catch (...) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();
@@ -91,7 +92,7 @@ TEST(ServersOverTheWire, AsRanksOfTheirOwnGiveTheSame) {
   for (int servers : {1, 2}) {
     const auto results = train(
         [servers](const auto& body) {
-          for (const auto& error : run_job(2, servers, body, [](C10dFabric& net) { serve(net); })) {
+          for (const auto& error : run_job(2, servers, body, [](MeshFabric& net) { ServerHost(net).wait(); })) {
             if (error) std::rethrow_exception(error);
           }
         },
@@ -104,13 +105,12 @@ TEST(ServersOverTheWire, ThatRefuseAMessageTellEverybodyWhy) {
   const auto errors = run_job(
       2, 1,
       [](Fabric& net) {
-        net.open_servers(serve);
         const auto frame = ServerMessage{.kind = ServerMessage::Kind::kReply, .from = net.rank()}.pack();
-        if (net.rank() == 1) net.send(2, kUrgent, frame).wait();
+        if (net.rank() == 1) net.send(2, kServerTag, frame).wait();
         ServerMessage::Frame never;
-        net.recv(2, kUrgent, never).wait();
+        net.recv(2, kServerReplyTag, never).wait();
       },
-      [](C10dFabric& net) { serve(net); });
+      [](MeshFabric& net) { ServerHost(net).wait(); });
   for (std::size_t rank : {0, 1, 2}) {
     const std::string text = message_of<FabricError>(errors[rank]);
     EXPECT_NE(text.find("server 0 refuses"), std::string::npos) << text;
@@ -119,7 +119,19 @@ TEST(ServersOverTheWire, ThatRefuseAMessageTellEverybodyWhy) {
 }
 
 TEST(ServersOverTheWire, AWorkerThatLeavesWithoutAWordEndsItsServer) {
-  run_ranks(1, [](C10dFabric& net) { net.open_servers(serve); });  // returns: nothing hangs
+  run_ranks(1, [](MeshFabric& net) { const ServerHost host(net); });  // returns: nothing hangs
+}
+
+TEST(ServersOverTheWire, AreOpenedAgainInTheSameProcess) {
+  std::vector<Floats> results;
+  run_ranks(2, [&](MeshFabric& net) {
+    for (int time = 0; time < 3; ++time) {
+      const auto again = train([&](const auto& body) { body(net); }, 2);
+      if (net.rank() == 0) results.push_back(again[0]);
+    }
+  });
+  for (const Floats& result : results) EXPECT_EQ(result, expected(2));
+  EXPECT_EQ(results.size(), 3U);
 }
 
 }  // namespace

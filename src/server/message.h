@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What a worker and a server say to each other: a head of 48 bytes and, where the kind has one, a payload as the next
-// message of the same lane. Drawn in docs/wire-format.md. Every field is checked by whoever receives it; there is no
-// checksum (the connection has one).
+// What a worker and a server say to each other: one message, a head of 48 bytes and, where the kind has one, a payload.
+// Drawn in docs/wire-format.md. Every field is checked by whoever receives it, before memory is given to the payload.
 //
 // ServerSetup: what a server must know before it can serve, told by every worker alike when a job begins.
 #pragma once
 
+#include <slipstream/base/tag.h>
 #include <slipstream/optim/optimizer.h>
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +26,7 @@ struct ServerMessage {
     kPull,        // answered with weights
     kPushPull,    // both
     kAwait,       // answered, without payload, once all parts are as far as `after`
+    kStateSize,   // answered, without payload, with the bytes of what it holds as `round`
     kReadState,   // answered with all the server holds
     kWriteState,  // payload: what was read once; answered without payload
     kBye,         // the last message of a lane
@@ -48,22 +48,8 @@ struct ServerMessage {
   static ServerMessage unpack(const Frame& frame, int from);
 };
 
-// Memory that comes from or goes to the wire: not touched before it is written, aligned for floats.
-class ServerPayload {
- public:
-  ServerPayload() = default;
-  explicit ServerPayload(std::size_t bytes) : data_(std::make_unique_for_overwrite<std::byte[]>(bytes)), size_(bytes) {}
-
-  std::span<std::byte> bytes() { return {data_.get(), size_}; }
-  std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
-  std::span<float> floats() { return {reinterpret_cast<float*>(data_.get()), size_ / sizeof(float)}; }
-  std::span<const float> floats() const { return {reinterpret_cast<const float*>(data_.get()), size_ / sizeof(float)}; }
-  bool present() const { return data_ != nullptr; }
-
- private:
-  std::unique_ptr<std::byte[]> data_;
-  std::size_t size_ = 0;
-};
+// Tags of what goes to servers and comes back; kBackground is added for the background lane.
+inline constexpr Tag kServerTag = 0x20000001, kServerReplyTag = 0x20000002;
 
 struct ServerSetup {
   // When a push becomes an update.

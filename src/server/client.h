@@ -22,7 +22,7 @@
 #include <span>
 #include <vector>
 
-#include "topology/server_message.h"
+#include "server/message.h"
 
 namespace slipstream {
 
@@ -71,25 +71,28 @@ class ServerClient {
   struct Outgoing {
     std::int64_t round = 0;
     ServerMessage::Frame frame{};
-    InFlight head, body;  // last: they use the frame
+    InFlight sent;  // last: it uses the frame
   };
   struct Pull {
     std::size_t part = 0;
     std::int64_t after = 0;
     std::int64_t own = 0;  // rounds this worker had pushed when it asked: the reply says that they have arrived
     ServerMessage::Frame frame{};
-    InFlight head, body;
+    InFlight reply;
   };
   struct Sign {
     int server = 0;
     std::int64_t after = 0;
     ServerMessage::Frame frame{};
-    InFlight head;
+    InFlight reply;
   };
 
   void send(int server, Tag lane, ServerMessage message, std::span<const std::byte> payload);
   void expect(std::size_t part, std::span<float> into, std::int64_t after, Tag lane);
-  ServerMessage ask(int server, const ServerMessage& message, std::span<const std::byte> payload);
+  // One question and its answer, waited for.
+  ServerMessage ask(int server, const ServerMessage& message, std::span<const std::byte> payload,
+                    std::span<std::byte> into);
+  InFlight reply(int server, Tag lane, ServerMessage::Frame& frame, std::span<std::byte> into);
   ServerMessage checked(const ServerMessage::Frame& frame, int server, std::uint32_t part, std::int64_t after,
                         std::uint64_t payload_bytes) const;
   void settle(Tag lane, std::int64_t round);
@@ -97,6 +100,7 @@ class ServerClient {
   std::int64_t after(std::size_t part, std::int64_t behind) const;
 
   Fabric* net_ = nullptr;
+  Fabric::Servers at_;
   std::vector<ServerPart> parts_;
   std::vector<std::int64_t> pushed_;  // rounds, by part
   std::vector<std::int64_t> updates_;

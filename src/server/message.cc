@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "topology/server_message.h"
+#include "server/message.h"
 
 #include <slipstream/base/error.h>
 
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <sstream>
 
@@ -51,6 +52,7 @@ ServerMessage ServerMessage::unpack(const Frame& frame, int from) {
   require(head.from == from, "it names another sender");
   require(head.zero == 0, "its unused bytes are not zero");
   require(head.round >= 0 && head.after >= 0, "a round is negative");
+  require(std::isfinite(head.value), "its rate is not finite");
   require(head.payload_bytes <= kMaxPayload, "its payload is larger than any");
   return {static_cast<Kind>(head.kind), from, head.part, head.round, head.after, head.value, head.payload_bytes};
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "topology/server_client.h"
+#include "server/client.h"
 
 #include <slipstream/base/error.h>
 
@@ -10,6 +10,8 @@ namespace slipstream {
 namespace {
 
 using Kind = ServerMessage::Kind;
+
+std::size_t index(Tag lane) { return static_cast<std::size_t>(lane_of(lane)); }
 
 }  // namespace
 
@@ -43,28 +45,32 @@ void ServerClient::open(Fabric& net, std::vector<ServerPart> parts, ServerSetup:
         "use a strategy without servers such as ssgd",
         optimizer.clip_norm);
   }
-  check(net.servers() > 0, "a strategy with servers was started on a fabric whose servers are not open");
   net_ = &net;
+  at_ = net.servers();
+  check(at_.count > 0, "a strategy with servers was started on a fabric that has none");
   parts_ = std::move(parts);
   pushed_.assign(parts_.size(), 0);
   scores_.assign(parts_.size(), 0.0);
   updates_.assign(parts_.size(), 0);
-  for (int server = 0; server < net.servers(); ++server) {
+  std::vector<std::string> texts;
+  for (int server = 0; server < at_.count; ++server) {
     ServerSetup setup{apply, scores, {}, optimizer};
     for (const ServerPart& part : parts_) {
       if (part.server == server) setup.counts.push_back(part.count);
     }
-    const std::string text = setup.to_text();
-    send(server, kUrgent, {.kind = Kind::kSetup}, std::as_bytes(std::span(text)));
-    outbox_[kUrgent].back().body.wait();  // the text goes away
+    texts.push_back(setup.to_text());
+  }
+  for (int server = 0; server < at_.count; ++server) {
+    send(server, kUrgent, {.kind = Kind::kSetup},
+         std::as_bytes(std::span(texts[static_cast<std::size_t>(server)])));
   }
   for (std::size_t p = 0; p < parts_.size() && net.rank() == 0; ++p) {
     send(parts_[p].server, kUrgent, to_part(Kind::kWeights, p),
          std::as_bytes(weights.subspan(parts_[p].offset, parts_[p].count)));
   }
-  for (int server = 0; server < net.servers(); ++server) {
+  for (int server = 0; server < at_.count; ++server) {
     ServerMessage::Frame frame;
-    net.recv(net.size() + server, kUrgent, frame).wait();
+    reply(server, kUrgent, frame, {}).wait();
     checked(frame, server, 0, 0, 0);
   }
   settle(kUrgent, 0);
@@ -103,14 +109,13 @@ void ServerClient::push_pull(std::size_t part, std::span<const float> gradient, 
 
 void ServerClient::wait(Tag lane) {
   std::int64_t arrived = 0;
-  for (auto& pulls = pulls_[lane]; !pulls.empty(); pulls.pop_front()) {
+  for (auto& pulls = pulls_[index(lane)]; !pulls.empty(); pulls.pop_front()) {
     Pull& pull = pulls.front();
     const ServerPart& part = parts_[pull.part];
-    pull.head.wait();
+    pull.reply.wait();
     const ServerMessage reply = checked(pull.frame, part.server, part.index, pull.after, part.count * sizeof(float));
     scores_[pull.part] = reply.value;
     updates_[pull.part] = reply.round;
-    pull.body.wait();
     arrived = std::max(arrived, pull.own);
   }
   settle(lane, arrived - 1);
@@ -118,20 +123,20 @@ void ServerClient::wait(Tag lane) {
 
 void ServerClient::ask_round() {
   const std::int64_t round = pushed_.empty() ? 0 : *std::max_element(pushed_.begin(), pushed_.end());
-  auto& signs = signs_.emplace_back(static_cast<std::size_t>(net_->servers()));
-  for (int server = 0; server < net_->servers(); ++server) {
+  auto& signs = signs_.emplace_back(static_cast<std::size_t>(at_.count));
+  for (int server = 0; server < at_.count; ++server) {
     Sign& sign = signs[static_cast<std::size_t>(server)];
     sign.server = server;
     sign.after = round;
     send(server, kUrgent, {.kind = Kind::kAwait, .after = round}, {});
-    sign.head = net_->recv(net_->size() + server, kUrgent, sign.frame);
+    sign.reply = reply(server, kUrgent, sign.frame, {});
   }
 }
 
 void ServerClient::wait_rounds(std::size_t open) {
   for (; signs_.size() > open; signs_.pop_front()) {
     for (Sign& sign : signs_.front()) {
-      sign.head.wait();
+      sign.reply.wait();
       checked(sign.frame, sign.server, 0, sign.after, 0);
     }
     settle(kUrgent, signs_.front().front().after - 1);
@@ -141,18 +146,13 @@ void ServerClient::wait_rounds(std::size_t open) {
 void ServerClient::visit(StateVisitor& v) {
   wait_rounds(0);
   std::int64_t rounds = pushed_.empty() ? 0 : pushed_.front();
-  for (int server = net_->rank(); server < net_->servers(); server += net_->size()) {
-    ServerMessage::Frame frame;
-    send(server, kUrgent, {.kind = Kind::kReadState, .after = rounds}, {});
-    net_->recv(net_->size() + server, kUrgent, frame).wait();
-    std::vector<float> state(ServerMessage::unpack(frame, net_->size() + server).payload_bytes / sizeof(float));
-    net_->recv(net_->size() + server, kUrgent, std::as_writable_bytes(std::span(state))).wait();
+  for (int server = net_->rank(); server < at_.count; server += net_->size()) {
+    const auto bytes = ask(server, {.kind = Kind::kStateSize, .after = rounds}, {}, {}).round;
+    std::vector<float> state(static_cast<std::size_t>(bytes) / sizeof(float));
+    const auto memory = std::as_writable_bytes(std::span(state));
+    ask(server, {.kind = Kind::kReadState, .after = rounds}, {}, memory);
     v.floats(fmt::format("server{}", server), state);
-    if (!state.empty()) {
-      send(server, kUrgent, {.kind = Kind::kWriteState, .after = rounds}, std::as_bytes(std::span(state)));
-      net_->recv(net_->size() + server, kUrgent, frame).wait();
-    }
-    settle(kUrgent, std::numeric_limits<std::int64_t>::max());
+    if (!state.empty()) ask(server, {.kind = Kind::kWriteState, .after = rounds}, memory, {});
   }
   v.integer("rounds", rounds);
   std::fill(pushed_.begin(), pushed_.end(), rounds);
@@ -163,41 +163,50 @@ void ServerClient::visit(StateVisitor& v) {
 void ServerClient::send(int server, Tag lane, ServerMessage message, std::span<const std::byte> payload) {
   message.from = net_->rank();
   message.payload_bytes = payload.size();
-  Outgoing& out = outbox_[lane].emplace_back();
+  Outgoing& out = outbox_[index(lane)].emplace_back();
   out.round = message.round;
   out.frame = message.pack();
-  out.head = net_->send(net_->size() + server, lane, out.frame);
-  out.body = net_->send(net_->size() + server, lane, payload);
+  out.sent = net_->send(at_.first + server, kServerTag | lane, out.frame, payload);
+}
+
+InFlight ServerClient::reply(int server, Tag lane, ServerMessage::Frame& frame, std::span<std::byte> into) {
+  return net_->recv(at_.first + server, kServerReplyTag | lane, frame, into);
 }
 
 void ServerClient::expect(std::size_t part, std::span<float> into, std::int64_t after, Tag lane) {
-  const int server = net_->size() + parts_[part].server;
-  Pull& pull = pulls_[lane].emplace_back();
+  Pull& pull = pulls_[index(lane)].emplace_back();
   pull.part = part;
   pull.after = after;
   pull.own = pushed_[part];
-  pull.head = net_->recv(server, lane, pull.frame);
-  pull.body = net_->recv(server, lane, std::as_writable_bytes(into));
+  pull.reply = reply(parts_[part].server, lane, pull.frame, std::as_writable_bytes(into));
+}
+
+ServerMessage ServerClient::ask(int server, const ServerMessage& message, std::span<const std::byte> payload,
+                                std::span<std::byte> into) {
+  ServerMessage::Frame frame;
+  send(server, kUrgent, message, payload);
+  reply(server, kUrgent, frame, into).wait();
+  settle(kUrgent, std::numeric_limits<std::int64_t>::max());
+  return checked(frame, server, 0, message.after, into.size());
 }
 
 ServerMessage ServerClient::checked(const ServerMessage::Frame& frame, int server, std::uint32_t part,
                                     std::int64_t after, std::uint64_t payload_bytes) const {
-  const ServerMessage reply = ServerMessage::unpack(frame, net_->size() + server);
+  const ServerMessage reply = ServerMessage::unpack(frame, server);
   if (reply.kind != Kind::kReply || reply.part != part || reply.after != after ||
       reply.payload_bytes != payload_bytes) {
     fail<FabricError>(
         "server {} (rank {}) answers with {} bytes of part {} after round {}; {} bytes of part {} after round {} were "
         "asked for",
-        server, net_->size() + server, reply.payload_bytes, reply.part, reply.after, payload_bytes, part, after);
+        server, at_.first + server, reply.payload_bytes, reply.part, reply.after, payload_bytes, part, after);
   }
   return reply;
 }
 
 // Waits for the pushes of these rounds to have left.
 void ServerClient::settle(Tag lane, std::int64_t round) {
-  for (auto& outbox = outbox_[lane]; !outbox.empty() && outbox.front().round <= round; outbox.pop_front()) {
-    outbox.front().head.wait();
-    outbox.front().body.wait();
+  for (auto& outbox = outbox_[index(lane)]; !outbox.empty() && outbox.front().round <= round; outbox.pop_front()) {
+    outbox.front().sent.wait();
   }
 }
 

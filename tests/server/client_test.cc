@@ -2,7 +2,7 @@
 //
 // Workers and servers together in a SimWorld: how a model is shared out, and that no order of events, slow link or lost
 // process changes or hides anything.
-#include "topology/server_client.h"
+#include "server/client.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "topology/server_shard.h"
+#include "server/shard.h"
 
 #include <gtest/gtest.h>
 #include <slipstream/base/error.h>
@@ -11,15 +11,13 @@ namespace {
 
 using Kind = ServerMessage::Kind;
 using Apply = ServerSetup::Apply;
-using Floats = std::vector<float>;
+std::span<const std::byte> payload_of(std::span<const std::byte> bytes) { return bytes; }
+std::span<const std::byte> payload_of(const Floats& values) { return std::as_bytes(std::span(values)); }
+std::span<const std::byte> payload_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-ServerPayload payload_of(std::span<const std::byte> bytes) {
-  ServerPayload payload(bytes.size());
-  if (!bytes.empty()) std::memcpy(payload.bytes().data(), bytes.data(), bytes.size());
-  return payload;
+ServerMessage setup_of(int worker, const std::string& text) {
+  return {.kind = Kind::kSetup, .from = worker, .payload_bytes = text.size()};
 }
-ServerPayload payload_of(const Floats& values) { return payload_of(std::as_bytes(std::span(values))); }
-ServerPayload payload_of(const std::string& text) { return payload_of(std::as_bytes(std::span(text))); }
 
 // A server with parts of 2 and 1 weights, all 1, that does plain SGD; every worker has introduced itself.
 class Shard {
@@ -27,9 +25,10 @@ class Shard {
   explicit Shard(int workers, Apply apply = Apply::kMean, bool scores = false, double momentum = 0.0)
       : server_(3, workers), workers_(workers) {
     const ServerSetup setup{apply, scores, {2, 1}, {.lr = 0.5, .momentum = momentum}};
-    for (int w = 0; w < workers; ++w) server_.handle(kUrgent, {Kind::kSetup, w}, payload_of(setup.to_text()));
-    server_.handle(kUrgent, {.kind = Kind::kWeights, .part = 0}, payload_of(Floats{1, 1}));
-    ready_ = server_.handle(kUrgent, {.kind = Kind::kWeights, .part = 1}, payload_of(Floats{1}));
+    const std::string text = setup.to_text();
+    for (int w = 0; w < workers; ++w) server_.handle(kUrgent, setup_of(w, text), payload_of(text));
+    server_.handle(kUrgent, {.kind = Kind::kWeights, .part = 0, .payload_bytes = 8}, payload_of(Floats{1, 1}));
+    ready_ = server_.handle(kUrgent, {.kind = Kind::kWeights, .part = 1, .payload_bytes = 4}, payload_of(Floats{1}));
   }
 
   auto push(int worker, std::uint32_t part, std::int64_t round, const Floats& g, double lr = 0.5) {
@@ -52,7 +51,7 @@ class Shard {
 };
 
 Floats floats_of(const ShardServer::Reply& reply) {
-  return {reply.payload->floats().begin(), reply.payload->floats().end()};
+  return *reply.payload;
 }
 
 template <typename Act>
@@ -199,7 +198,7 @@ TEST(ShardServer, StateReadFromOneAndWrittenToAnotherGoesOnAlike) {
   const auto read = one.ask(Kind::kReadState, 1, 1);
   ASSERT_EQ(read.size(), 1U);
   Shard other(2, Apply::kMean, true, 0.9);
-  const auto bytes = read[0].payload->bytes();
+  const auto bytes = std::as_bytes(std::span(*read[0].payload));
   const ServerMessage write{.kind = Kind::kWriteState, .payload_bytes = bytes.size()};
   EXPECT_EQ(other.server_.handle(kUrgent, write, payload_of(bytes)).size(), 1U);
   for (Shard* shard : {&one, &other}) {
@@ -231,7 +230,7 @@ TEST(ShardServer, RefusesWhatMakesNoSense) {
   expect_refused([&] { shard.ask(Kind::kReply, 0, 0); }, {"reply"});
   expect_refused(
       [&] {
-        shard.server_.handle(kUrgent, {Kind::kSetup, 0}, payload_of(std::string("x")));
+        shard.server_.handle(kUrgent, setup_of(0, "x"), payload_of(std::string("x")));
       },
       {"introduced itself already"});
 }
@@ -239,12 +238,14 @@ TEST(ShardServer, RefusesWhatMakesNoSense) {
 TEST(ShardServer, RefusesWorkersThatWereToldSomethingElse) {
   ShardServer server(0, 2);
   ServerSetup setup{Apply::kMean, false, {2}, {}};
-  server.handle(kUrgent, {Kind::kSetup, 0}, payload_of(setup.to_text()));
+  std::string text = setup.to_text();
+  server.handle(kUrgent, setup_of(0, text), payload_of(text));
   expect_refused([&] { server.handle(kUrgent, {.kind = Kind::kPull, .from = 1}, {}); }, {"introduced"});
   setup.optimizer.momentum = 0.5;
+  text = setup.to_text();
   expect_refused(
       [&] {
-        server.handle(kUrgent, {Kind::kSetup, 1}, payload_of(setup.to_text()));
+        server.handle(kUrgent, setup_of(1, text), payload_of(text));
       },
       {"rank 1", "differs"});
 }

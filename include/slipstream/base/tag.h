@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tag: what a message is about. One with kBackground set travels on a lane of its own: all others overtake it.
+#pragma once
+
+#include <cstdint>
+
+namespace slipstream {
+
+using Tag = std::uint32_t;
+inline constexpr Tag kUrgent = 0, kBackground = Tag{1} << 31;
+
+inline int lane_of(Tag tag) { return (tag & kBackground) != 0 ? 1 : 0; }
+
+}  // namespace slipstream

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// EDGE 2, the second place that speaks torch: dense sums by libtorch's c10d (over Gloo), and the store that torchrun
+// holds for its workers. No torch in this header.
+#pragma once
+
+#include <memory>
+
+#include "fabric/mesh_fabric.h"
+
+namespace slipstream {
+
+// The fabric of this process: joins its job, through torchrun's store where there is one, and takes the engine for dense
+// sums that at.sums names. Throws what MeshFabric does.
+std::unique_ptr<MeshFabric> join_fabric(const Rendezvous& at);
+
+// c10d's engine, over connections of its own that the ranks arrange through the mesh. All workers call it.
+std::unique_ptr<DenseSums> make_c10d_sums(MeshFabric& net);
+
+}  // namespace slipstream

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Sums over the mesh, in rank order, so that the result is the same bits everywhere and from run to run.
+//
+// MeshExchange: everybody sends everything to everybody, one delay. With values it is a short sum, without a gather.
+//
+// MeshSum: rank r owns the r-th share of the vector. Everybody sends each owner its share, in chunks; the owner adds a
+// chunk once all have come and sends the result to all: two delays, 2 (P-1)/P of the bytes each way. Chunks of which
+// receives are posted ahead are few, so the memory for what others send is small whatever the vector's size. With 16
+// bits values are rounded once, added as floats, and the result is rounded once more.
+//
+// The adding is done on the mesh's I/O thread, as chunks come in.
+#pragma once
+
+#include <slipstream/fabric/fabric.h>
+
+#include <vector>
+
+#include "fabric/pending.h"
+
+namespace slipstream {
+
+// Tags of the mesh's own messages; strategies use smaller ones.
+inline constexpr Tag kGatherTag = 0x40000001, kShortSumTag = 0x40000002, kReduceTag = 0x40000003,
+                     kSpreadTag = 0x40000004;
+
+// First numbers of an operation's messages to and from each rank, under each of its tags.
+struct MessageNumbers {
+  std::vector<std::uint64_t> send, receive;  // by rank
+};
+
+class MeshExchange final : public Pending {
+ public:
+  // A gather.
+  MeshExchange(std::shared_ptr<MeshCore> mesh, int size, std::span<const std::byte> mine, std::span<std::byte> all,
+               const MessageNumbers& numbers);
+  // A sum.
+  MeshExchange(std::shared_ptr<MeshCore> mesh, int size, std::span<float> values, Wire wire,
+               const MessageNumbers& numbers);
+  ~MeshExchange() override { settle(); }
+
+ private:
+  void exchange(int size, std::span<const std::byte> mine, std::span<std::byte> all, Tag tag,
+                const MessageNumbers& numbers);
+  bool advance(Transfer& transfer) override;
+
+  std::span<float> values_;  // empty: a gather
+  Wire wire_ = Wire::kFp32;
+  std::size_t left_ = 0;  // transfers; the I/O thread's
+  std::vector<std::byte> all_, mine_;
+};
+
+class MeshSum final : public Pending {
+ public:
+  static constexpr std::size_t kChunk = 32 << 10;  // values
+  static constexpr std::size_t kAhead = 8;         // chunks whose receives are posted
+
+  // How many messages go to the owner of each share.
+  static std::vector<std::uint64_t> messages(std::size_t count, int size);
+
+  MeshSum(std::shared_ptr<MeshCore> mesh, int size, std::span<float> values, Wire wire, const MessageNumbers& reduce,
+          const MessageNumbers& spread);
+  ~MeshSum() override { settle(); }
+
+ private:
+  struct Range {
+    std::size_t begin = 0, end = 0;
+  };
+  Range chunk(int owner, std::size_t c) const;
+  std::span<std::byte> memory(Range range);  // on the wire: the values themselves, or their 16-bit form
+  std::span<std::byte> scratch(std::size_t c, int from, std::size_t count);
+  void post(std::size_t c, std::vector<MeshCommand>& commands);
+  void add_up(std::size_t c);
+  bool advance(Transfer& transfer) override;
+
+  const int rank_, size_;
+  const std::span<float> values_;
+  const Wire wire_;
+  const std::size_t share_;
+  const std::size_t width_;              // bytes of a value on the wire
+  std::vector<std::uint16_t> halves_;    // the vector with 16 bits
+  std::vector<std::byte> scratch_;       // by slot and rank
+  std::vector<float> total_;             // of one chunk
+  std::vector<std::size_t> chunks_;      // of each owner
+  std::vector<std::size_t> first_;       // of each rank: its first transfer
+  std::vector<int> missing_;             // of each of our chunks: contributions that have not come
+  const MessageNumbers reduce_, spread_;
+  std::size_t left_ = 0;                 // transfers that have not ended; the I/O thread's
+};
+
+}  // namespace slipstream

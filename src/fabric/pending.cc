@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fabric/pending.h"
+
+#include <slipstream/base/error.h>
+
+#include <algorithm>
+#include <set>
+
+namespace slipstream {
+
+Pending::Pending(std::shared_ptr<MeshCore> mesh, std::string what, std::size_t transfers)
+    : mesh_(std::move(mesh)),
+      what_(std::move(what)),
+      count_(transfers),
+      transfers_(std::make_unique<Transfer[]>(transfers)) {}
+
+void Pending::set(std::size_t i, int peer, Tag tag, std::uint64_t number, std::span<std::byte> bytes,
+                  std::span<std::byte> more) {
+  Transfer& t = transfers_[i];
+  t.peer = peer;
+  t.tag = tag;
+  t.number = number;
+  t.parts.ranges = {bytes, more};
+  t.owner = this;
+}
+
+void Pending::start(std::span<const MeshCommand> commands) {
+  {
+    const std::lock_guard lock(mesh_->mutex);
+    running_ += commands.size();
+  }
+  mesh_->submit(commands);
+}
+
+void Pending::ended(Transfer& transfer, bool arrived) {
+  const bool complete = arrived && advance(transfer);  // running_ still counts this one: the operation cannot end yet
+  const std::lock_guard lock(mesh_->mutex);
+  complete_ = complete_ || complete;
+  failed_ = failed_ || !arrived;
+  if (--running_ > 0 || (!complete_ && !failed_)) return;
+  finished_ = true;
+  finished_at_ = mesh_->clock.now();
+  if (waited_) mesh_->changed.notify_all();
+}
+
+std::uint64_t Pending::progress() const {
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < count_; ++i) bytes += transfers_[i].moved.load(std::memory_order_relaxed);
+  return bytes;
+}
+
+std::string Pending::awaited() const {
+  std::set<int> peers;
+  for (std::size_t i = 0; i < count_; ++i) {
+    const Transfer& t = transfers_[i];
+    if (t.moved.load(std::memory_order_relaxed) < t.parts.bytes() && t.peer != mesh_->rank()) peers.insert(t.peer);
+  }
+  std::vector<std::string> names;
+  for (const int peer : peers) names.push_back(mesh_->name(peer));
+  return names.empty() ? "itself" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+void Pending::wait() {
+  std::unique_lock lock(mesh_->mutex);
+  waited_ = true;
+  mesh_->waiting_for = what_;
+  const std::chrono::duration<double> timeout(mesh_->timeout_seconds());
+  for (std::uint64_t before = progress(); !finished_ && !mesh_->failure;) {
+    const bool in_time =
+        mesh_->changed.wait_for(lock, timeout, [this] { return finished_ || mesh_->failure.has_value(); });
+    if (in_time) break;
+    if (const std::uint64_t now = progress(); now != before) {
+      before = now;
+      continue;
+    }
+    const std::string text =
+        fmt::format("{} waited {:.0f} s for {} in a {}: the connection lives, but nothing came; do all ranks run the same "
+                    "steps?",
+                    mesh_->name(mesh_->rank()), timeout.count(), awaited(), what_);
+    lock.unlock();
+    mesh_->fail(text);
+    lock.lock();
+  }
+  mesh_->waiting_for.clear();
+  if (!finished_ || failed_) mesh_->throw_failure();
+}
+
+bool Pending::done() {
+  const std::lock_guard lock(mesh_->mutex);
+  return finished_ || mesh_->failure.has_value();
+}
+
+void Pending::settle() noexcept {
+  try {
+    std::unique_lock lock(mesh_->mutex);
+    if (finished_ || running_ == 0) return;
+    lock.unlock();
+    std::vector<MeshCommand> withdrawals;
+    for (std::size_t i = 0; i < count_; ++i) {
+      if (transfers_[i].owner != nullptr) withdrawals.push_back({MeshCommand::Kind::kWithdraw, &transfers_[i]});
+    }
+    mesh_->submit(withdrawals);
+    lock.lock();
+    waited_ = true;
+    const std::chrono::duration<double> timeout(mesh_->timeout_seconds());
+    const auto at_rest = [this] { return running_ == 0; };
+    for (std::uint64_t before = progress(); !mesh_->changed.wait_for(lock, timeout, at_rest);) {
+      if (const std::uint64_t now = progress(); now != before) {
+        before = now;
+        continue;
+      }
+      lock.unlock();
+      mesh_->fail(fmt::format("{} gave up a {} that {} did not take", mesh_->name(mesh_->rank()), what_, awaited()));
+      lock.lock();
+    }
+  } catch (const std::exception&) {  // of the lock: there is nothing left to wait for
+  }
+}
+
+}  // namespace slipstream

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// ServerHost: the parameter server of this process. It listens for the workers' messages, hands each to a ShardServer and
+// sends what that answers, until every worker has said goodbye. It works where messages come in, on the fabric's I/O
+// thread: a push is added to its sum when it is there, and no thread of ours has to wake up for it.
+//
+// May be opened and closed any number of times; all processes of a job do so together. A SimWorld's servers run the same
+// ShardServer in their own loop (runtime/sim_job.cc).
+#pragma once
+
+#include <slipstream/fabric/fabric.h>
+
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+
+#include "server/shard.h"
+
+namespace slipstream {
+
+class ServerHost final : public Listener {
+ public:
+  explicit ServerHost(Fabric& net);
+  ~ServerHost() override;
+  ServerHost(const ServerHost&) = delete;
+  ServerHost& operator=(const ServerHost&) = delete;
+
+  // Until all workers have said goodbye; throws FabricError where the job fails before.
+  void wait();
+
+  // A process serves itself where there are no processes that only do that.
+  static bool needed(const Fabric& net) { return net.servers().first == 0; }
+
+ private:
+  void begins(int from, Tag tag, const LetterHead& head, std::uint64_t body_bytes) override;
+  void arrived(int from, Tag tag, const LetterHead& head, std::span<const std::byte> body, Answers& answers) override;
+  void failed(const std::string& text) override;
+
+  Fabric& net_;
+  const int server_;
+  ShardServer shard_;
+  std::mutex mutex_;  // guards what follows
+  std::condition_variable ended_;
+  int goodbyes_ = 0;
+  std::optional<std::string> failure_;
+};
+
+// A worker's last word to all servers, on both lanes.
+void leave_servers(Fabric& net);
+
+}  // namespace slipstream

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Hub: where the processes of a job find each other. It listens at one address, lets in who knows the secret, and once all
+// ranks have joined tells everybody where the others listen. It lives in the supervisor of a local job, which then also
+// shows life and announces failures through it, else in rank 0 until all have joined.
+//
+// Strangers change nothing: who does not authenticate within seconds is dropped, and only so many may try at a time.
+// Thread-safe; one thread of its own.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "wire/secret.h"
+
+namespace slipstream {
+
+struct HubOptions {
+  std::string address = "127.0.0.1";  // to listen on
+  int port = 0;                       // 0: any free one
+  int ranks = 1;
+  int workers = 1;  // ranks from there on are servers: for names
+  Key key{};
+  bool encrypted = false;
+  double timeout_seconds = 120;      // a rank that has joined and is silent for so long is lost
+  double join_timeout_seconds = 60;  // for all ranks to appear
+};
+
+class Hub {
+ public:
+  explicit Hub(const HubOptions& options);  // ConfigError where it cannot listen there
+  ~Hub();                                   // in good order: those who joined do not miss it
+  Hub(const Hub&) = delete;
+  Hub& operator=(const Hub&) = delete;
+
+  int port() const;
+  // Every rank, also one that joins later, ends with this text. The first announcement stands.
+  void announce(const std::string& text);
+
+ private:
+  class State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace slipstream

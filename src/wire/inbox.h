@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Inbox: what comes from one peer. A piece of a message goes straight into the memory of the receive that was posted for
+// it, or of the listener's letter; what arrives before its receive is kept in pieces of at most 64 KiB, as many as the
+// peer has credit for, and copied when the receive comes. I/O thread only; knows no sockets.
+//
+// Every frame is checked before memory is given to it: a message whose size is not the one posted or changes, a number
+// far ahead, a peer that overdraws its credit, and what a listener refuses end in FabricError.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "wire/frame.h"
+#include "wire/listener.h"
+#include "wire/transfer.h"
+
+namespace slipstream {
+
+// What a piece counts for in the window: tiny messages cost memory as well.
+inline std::uint64_t charge_of(std::uint64_t length) { return std::max<std::uint64_t>(length, 256); }
+
+class Inbox {
+ public:
+  using ListenerOf = std::function<Listener*(Tag)>;  // null: nobody listens to that tag
+
+  Inbox(int peer, std::uint64_t window, ListenerOf listener_of, Answers& answers)
+      : peer_(peer), window_(window), listener_of_(std::move(listener_of)), answers_(answers) {}
+
+  void post(Transfer& transfer);      // throws FabricError where the message is there and has another size
+  void withdraw(Transfer& transfer);  // ends it; what still comes for it is thrown away
+
+  void listener_changed(Tag tag);  // what was kept for a listener that has come now is handed over
+
+  void begins(const FrameHead& head);                                    // a piece comes
+  std::span<std::byte> memory(const FrameHead& head, std::uint64_t at);  // for its bytes from `at` on
+  void arrived(const FrameHead& head);                                   // it is there
+
+  // Charged bytes of a lane that need no memory of ours any more: the peer may send as many again.
+  std::uint64_t taken(int lane) const { return lanes_[static_cast<std::size_t>(lane)].taken; }
+  bool expects() const { return posted_ > 0; }  // a receive is posted
+  std::uint64_t kept_bytes() const { return kept_bytes_; }
+  std::vector<Transfer*> abandon();  // all posted receives; the inbox forgets everything
+
+ private:
+  using Buffer = std::unique_ptr<std::byte[]>;
+  struct Piece {
+    std::uint64_t offset = 0, length = 0;
+    Buffer memory;
+    bool whole = false;
+  };
+  struct Message {
+    Transfer* receive = nullptr;
+    Parts into{};  // of the receive or of the letter, once `known`
+    bool known = false, begun = false, thrown_away = false, over = false;
+    std::uint64_t total = 0, claimed = 0, arrived = 0;
+    std::vector<Piece> pieces;  // came before `into` was known
+    LetterHead letter{};
+    Buffer body;  // of the letter
+    std::uint64_t body_capacity = 0;
+  };
+  // The messages under one tag. Slot `number % slots.size()` holds message `number`, from `first` on.
+  struct Subject {
+    Tag tag = 0;
+    Listener* listener = nullptr;
+    std::uint64_t first = 0;  // all before are over
+    std::vector<std::unique_ptr<Message>> slots;
+  };
+
+  Subject& subject_of(Tag tag);
+  Message& message_of(Subject& subject, std::uint64_t number);
+  Message& message_of(const FrameHead& head) { return message_of(subject_of(head.tag), head.number); }
+  void know_letter(Subject& subject, Message& message);
+  void settle_pieces(Message& message, int lane);
+  void finish(Subject& subject, Message& message);
+  void hear(Subject& subject);
+  void drop_front(Subject& subject);
+  Buffer buffer(std::uint64_t bytes);
+  void require_size(const Message& message, std::uint64_t total, Tag tag) const;
+
+  const int peer_;
+  const std::uint64_t window_;
+  const ListenerOf listener_of_;
+  Answers& answers_;
+  std::unordered_map<Tag, Subject> subjects_;
+  struct Lane {
+    std::uint64_t received = 0, taken = 0;
+  };
+  std::array<Lane, FrameHead::kLanes> lanes_{};
+  std::size_t posted_ = 0;
+  std::uint64_t kept_bytes_ = 0;
+  std::vector<Buffer> spare_;  // of kPieceBytes each
+};
+
+}  // namespace slipstream

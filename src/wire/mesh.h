@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Mesh: the connections of one process to all others of its job, and the one thread that serves them. A message is
+// eager: it leaves when it is sent, without asking; where it waits for its receive is inbox.h's business, in which order
+// things leave outbox.h's.
+//
+// Every wait ends. A peer shows life twice a second on the wire itself; one that is silent for the timeout, closes its
+// connection without a goodbye, or breaks the protocol ends the job: the first failure stands, it ends all transfers,
+// and all other ranks are told. After that nothing blocks, whatever is destroyed first.
+//
+// Threads: submit(), fail(), listen() from any thread. Transfers end, and listeners are called, on the I/O thread.
+#pragma once
+
+#include <slipstream/base/clock.h>
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "wire/listener.h"
+#include "wire/roster.h"
+#include "wire/transfer.h"
+
+namespace slipstream {
+
+struct MeshOptions {
+  int rank = 0;
+  int ranks = 1;            // of the mesh: workers, then processes that only serve
+  int workers = 1;          // for names: ranks from there on are servers
+  Address hub;              // where the ranks find each other
+  bool supervised = false;  // the hub stays, shows life and announces failures
+  Key key{};
+  bool encrypted = false;
+  std::string address = "127.0.0.1";  // ours, for the others to connect to
+  int streams = 0;                    // connections to each peer; 0: more than one where the peer is far away
+  double timeout_seconds = 120;
+  double join_timeout_seconds = 60;
+  std::string early_failure{};     // this rank cannot join: it only tells the others why
+  std::uint64_t window_bytes = 0;  // per peer and lane; 0: 128 MiB over all peers, 1 to 16 MiB each
+};
+
+struct MeshCommand {
+  enum class Kind { kSend, kReceive, kWithdraw } kind;
+  Transfer* transfer;
+};
+
+class MeshCore;
+
+class Mesh {
+ public:
+  explicit Mesh(const MeshOptions& options);  // blocks until all are connected; throws FabricError, ConfigError
+  ~Mesh();                                    // leaves; all transfers have ended
+  Mesh(const Mesh&) = delete;
+  Mesh& operator=(const Mesh&) = delete;
+
+  MeshCore& core() { return *core_; }
+  std::shared_ptr<MeshCore> shared() { return core_; }
+  int streams(int peer) const;  // connections to it, as chosen
+
+ private:
+  std::shared_ptr<MeshCore> core_;
+};
+
+// What operations need of a mesh; they keep it alive, so it may outlive the Mesh, closed.
+class MeshCore {
+ public:
+  virtual ~MeshCore() = default;
+
+  virtual int rank() const = 0;
+  virtual std::string name(int rank) const = 0;
+  virtual double timeout_seconds() const = 0;
+
+  // Starts them, in order, with one wake-up of the I/O thread. After a failure they end at once, without success.
+  virtual void submit(std::span<const MeshCommand> commands) = 0;
+  // Messages under this tag go to the listener from now on; null: no more. Returns when the I/O thread knows.
+  virtual void listen(Tag tag, Listener* listener) = 0;
+  // The job cannot go on; all others are told. The first failure stands.
+  virtual void fail(const std::string& text) = 0;
+
+  // How the I/O thread and those who wait for it meet: `mutex` guards what operations note about their own end, and the
+  // failure; `changed` is notified when an operation that is waited for has ended, and at a failure.
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<std::string> failure;  // nobody is woken before all others were told
+  bool announced = false;              // the failure was found and told by another process
+  std::string waiting_for{};           // what the training thread waits for, for messages
+  SteadyClock clock;
+  [[noreturn]] void throw_failure() const;  // with the mutex held, after a failure
+};
+
+}  // namespace slipstream

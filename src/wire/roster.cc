@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "wire/roster.h"
+
+#include <slipstream/base/error.h>
+
+#include <sstream>
+
+namespace slipstream {
+namespace {
+
+constexpr std::size_t kMaxRanks = 1 << 16;
+
+bool valid(const Address& address) {
+  return !address.host.empty() && address.host.size() < 256 && address.port > 0 && address.port < 65536;
+}
+
+}  // namespace
+
+std::string JoinText::to_text() const { return fmt::format("{} {} {} {}", rank, ranks, address.host, address.port); }
+
+JoinText JoinText::from_text(const std::string& text) {
+  JoinText join;
+  std::istringstream in(text);
+  in >> join.rank >> join.ranks >> join.address.host >> join.address.port;
+  if (in.fail() || join.rank < 0 || join.rank >= join.ranks || !valid(join.address)) {
+    fail<FabricError>("a request to join is refused: it cannot be read; do all run the same program?");
+  }
+  return join;
+}
+
+std::string Roster::to_text() const {
+  std::string text = fmt::format("{} {} ", epoch, ranks.size());
+  for (const std::byte b : key) text += fmt::format("{:02x}", static_cast<unsigned>(b));
+  for (const Address& rank : ranks) text += fmt::format("\n{} {}", rank.host, rank.port);
+  return text;
+}
+
+Roster Roster::from_text(const std::string& text) {
+  Roster roster;
+  std::istringstream in(text);
+  std::size_t count = 0;
+  std::string hex;
+  in >> roster.epoch >> count >> hex;
+  bool good = !in.fail() && count <= kMaxRanks && hex.size() == 2 * roster.key.size() &&
+              hex.find_first_not_of("0123456789abcdef") == std::string::npos;
+  for (std::size_t i = 0; good && i < roster.key.size(); ++i) {
+    roster.key[i] = static_cast<std::byte>(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
+  }
+  for (Address address; good && roster.ranks.size() < count;) {
+    in >> address.host >> address.port;
+    good = !in.fail() && valid(address);
+    if (good) roster.ranks.push_back(address);
+  }
+  if (!good) fail<FabricError>("the rendezvous' answer cannot be read; do all run the same program?");
+  return roster;
+}
+
+void throw_failure_text(const std::string& text, bool announced) {
+  if (!text.empty() && text[0] == kUsersFault) throw ConfigError(text.substr(1));
+  if (announced) throw AnnouncedError(text);
+  throw FabricError(text);
+}
+
+std::string rank_name(int rank, int workers) {
+  if (rank < 0) return "the supervisor";
+  return rank < workers ? fmt::format("rank {}", rank) : fmt::format("server {} (rank {})", rank - workers, rank);
+}
+
+}  // namespace slipstream
