@@ -41,6 +41,8 @@ struct Socket {
   int fd = -1;
   int error = 0;
   bool ended = false;
+  bool holds = false;      // what is written waits in `held`, and leaves before what is written next
+  std::vector<char> held;  // a change of keys, some 30 bytes
 };
 
 // Tells OpenSSL how a recv() or send() ended.
@@ -67,8 +69,19 @@ int read_socket(BIO* bio, char* into, std::size_t size, std::size_t* moved) {
 }
 
 int write_socket(BIO* bio, const char* from, std::size_t size, std::size_t* moved) {
-  const int fd = static_cast<Socket*>(BIO_get_data(bio))->fd;
-  return report(bio, send(fd, from, size, MSG_NOSIGNAL), BIO_FLAGS_WRITE, moved);
+  auto* socket = static_cast<Socket*>(BIO_get_data(bio));
+  if (socket->holds) {
+    socket->held.insert(socket->held.end(), from, from + size);
+    *moved = size;
+    return 1;
+  }
+  while (!socket->held.empty()) {
+    std::size_t left = 0;
+    const ssize_t sent = send(socket->fd, socket->held.data(), socket->held.size(), MSG_NOSIGNAL | MSG_MORE);
+    if (report(bio, sent, BIO_FLAGS_WRITE, &left) != 1) return 0;
+    socket->held.erase(socket->held.begin(), socket->held.begin() + sent);
+  }
+  return report(bio, send(socket->fd, from, size, MSG_NOSIGNAL), BIO_FLAGS_WRITE, moved);
 }
 
 long control_socket(BIO* bio, int command, long, void*) {
@@ -182,6 +195,7 @@ class TlsChannel : public Channel {
     SSL_set_bio(ssl_.get(), bio, bio);
     if (side == Side::kConnects) {
       SSL_set_connect_state(ssl_.get());
+      SSL_set_verify(ssl_.get(), SSL_VERIFY_PEER, nullptr);  // nobody's certificate is known: a key or nothing
     } else {
       SSL_set_accept_state(ssl_.get());
     }
@@ -230,10 +244,7 @@ class TlsChannel : public Channel {
       } else {
         bytes = reader.record(scratch_);
         if (bytes.empty()) break;
-        if (records_ >= state_->records_per_key) {
-          check(SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1, "OpenSSL cannot change the key");
-          records_ = 0;
-        }
+        if (records_ >= state_->records_per_key) change_key();
       }
       std::size_t sent = 0;
       ERR_clear_error();
@@ -257,6 +268,17 @@ class TlsChannel : public Channel {
  private:
   [[noreturn]] static void fail_secret() {
     fail<FabricError>("the two sides do not have the same secret; give every machine of the job the same one");
+  }
+
+  // Its message is held back until the next record leaves: while OpenSSL waits to write it, it would not read either,
+  // and two sides that both wait so would wait forever.
+  void change_key() {
+    socket_.holds = true;
+    ERR_clear_error();
+    check(SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1 && SSL_do_handshake(ssl_.get()) == 1,
+          "OpenSSL cannot change the key");
+    socket_.holds = false;
+    records_ = 0;
   }
 
   // What a call that did not succeed means; throws where the connection is lost.
@@ -324,7 +346,6 @@ TlsContext::TlsContext(const Key& key, std::uint64_t records_per_key) {
   SSL_CTX_set_app_data(context, &state->key);
   SSL_CTX_set_psk_use_session_callback(context, offer_key);
   SSL_CTX_set_psk_find_session_callback(context, find_key);
-  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);  // nobody's certificate is known: a key or nothing
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_clear_mode(context, SSL_MODE_RELEASE_BUFFERS);
