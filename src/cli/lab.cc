@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/verbs.h"
-#include "runtime/lab_run.h"
+#include "launch/lab_run.h"
 
 namespace slipstream {
 

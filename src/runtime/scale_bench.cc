@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "runtime/lab.h"
+#include "lab/lab.h"
 #include "runtime/sim_job.h"
 
 namespace slipstream {

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "process/job.h"
-#include "runtime/net_namespace.h"
+#include "lab/net_namespace.h"
 
 namespace slipstream::test {
 namespace {

@@ -17,7 +17,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/net_namespace.h"
+#include "lab/net_namespace.h"
 
 namespace slipstream {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/lab.h"
+#include "lab/lab.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
