@@ -21,9 +21,11 @@ topology: base wire fabric codec optim
 server: base wire fabric optim
 strategy: base wire codec fabric model optim schedule correction topology server
 task: base model
-runtime: base wire codec fabric model optim schedule correction topology server strategy task
+lab: base
+launch: base lab
+runtime: base wire codec fabric model optim schedule correction topology server strategy task lab launch
 report: base
-cli: base wire codec fabric model optim schedule correction topology server strategy task runtime report
+cli: base wire codec fabric model optim schedule correction topology server strategy task lab launch runtime report
 '
 # The torch edges. Every other source compiles without torch.
 readonly MAY_SEE_TORCH='^(src/(model/torch_model\.(h|cc)|fabric/c10d_sums\.cc|task/(models|torch_task)\.(h|cc)|runtime/(session|train)\.(h|cc))|include/slipstream/runtime/session\.h)$'

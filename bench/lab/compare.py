@@ -6,7 +6,7 @@ Runs of all contenders alternate, `--repeats` times, so that whatever else the m
 the medians of the repeats with their extremes. The last column is a ratio inside each repeat, then its median: samples
 per second over those of the reference, the first peer. Needs root (the lab) and Debian's python3-torch (the peers).
 
-  compare.py --binary build/slipstream --models cnn --rates 100mbit 1gbit \\
+  compare.py --binary build/slipstream --models cnn --rates 100mbit 1gbit 100mbit,25ms \\
       --strategies ssgd local:period=8 --peers ddp fp16 powersgd1@1000
 
 A strategy is NAME or NAME:KEY=VALUE,KEY=VALUE (each pair becomes `--set`). A peer is ddp, fp16, powersgd1 or powersgd4;
@@ -118,7 +118,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binary", required=True, help="the slipstream program")
     parser.add_argument("--models", nargs="+", default=["cnn"], help="mlp, cnn")
-    parser.add_argument("--rates", nargs="+", default=["100mbit"], help="separated by spaces: 100mbit none 1gbit,20ms")
+    parser.add_argument("--rates", nargs="+", default=["100mbit"], help="separated by spaces: 100mbit none 100mbit,25ms 1gbit,5ms,0.1%%")
     parser.add_argument("--strategies", nargs="*", default=["ssgd"], help="separated by spaces")
     parser.add_argument("--peers", nargs="*", default=["ddp"], help="the first is the reference")
     parser.add_argument("--repeats", type=int, default=3)

@@ -82,7 +82,9 @@ void LaunchOptions::describe(OptionSet& o) {
   o.text(
       "lab", lab, kChangesSpeed,
       "put every local worker into a network namespace of its own, its port shaped to this rate: 100mbit, 1gbit, none; "
-      "with netem also a delay: 1gbit,20ms (needs root)");
+      "with the one-way delay between workers: 100mbit,25ms, and the part of all frames that is lost: "
+      "100mbit,25ms,0.1% "
+      "(needs root)");
 }
 
 Environment process_environment() {

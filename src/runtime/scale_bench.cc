@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdio>
 
-#include "runtime/lab.h"
+#include "lab/lab.h"
 #include "runtime/sim_job.h"
 
 namespace slipstream {
@@ -34,8 +34,9 @@ void check_options(const ScaleBenchOptions& o) {
   if (!(o.compute_ms > 0 && o.compute_ms <= 1e7)) fail<ConfigError>("--compute-ms goes from above 0 to 1e7");
   if (o.max_workers < 1 || o.max_workers > 1024) fail<ConfigError>("--max-workers goes from 1 to 1024");
   if (o.steps < 2 || o.steps > 100'000) fail<ConfigError>("--steps goes from 2 to 100000");
-  if (LabSpec::parse(o.link).rate == "none")
-    fail<ConfigError>("--link needs a rate: 100mbit, or with a latency 1gbit,20ms");
+  const LabSpec link = LabSpec::parse(o.link);
+  if (link.rate == "none") fail<ConfigError>("--link needs a rate: 100mbit, or with a latency 1gbit,20ms");
+  if (link.loss_percent > 0) fail<ConfigError>("--link {}: simulated links lose nothing; leave out the loss", o.link);
 }
 
 ScaleRow measure(const ScaleBenchOptions& options, const StrategyInfo::Configured& strategy, int workers) {

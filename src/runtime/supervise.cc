@@ -12,8 +12,8 @@
 #include <cstring>
 #include <thread>
 
-#include "runtime/crew.h"
-#include "runtime/lab.h"
+#include "lab/lab.h"
+#include "launch/crew.h"
 #include "runtime/launch.h"
 #include "wire/hub.h"
 

@@ -5,8 +5,8 @@
 #include <iterator>
 #include <set>
 
+#include "lab/net_namespace.h"
 #include "process/job.h"
-#include "runtime/net_namespace.h"
 
 namespace slipstream::test {
 namespace {
@@ -81,23 +81,46 @@ TEST_F(LabJob, TrainsAndLeavesNoNamespace) {
   expect_gone(job, made);
 }
 
-TEST_F(LabJob, LeavesNoNamespaceWhenItsSupervisorIsKilled) {
-  const Words flags = {"--lab", "100mbit", "--workers", "2"};
+TEST_F(LabJob, LeavesNothingBehindWhenItsSupervisorIsKilled) {
+  for (const char* spec : {"100mbit", "100mbit,1ms"}) {
+    const Words flags = {"--lab", spec, "--workers", "2"};
+    if (is_refused(flags)) return;
+    Program job(endless(flags));
+    ASSERT_TRUE(job.wait_for(kTraining));
+    const auto made = namespaces_of_job(job);
+    EXPECT_EQ(made.size(), 3U) << "two hosts and the hub";
+    job.send(SIGKILL);
+    job.wait();
+    expect_gone(job, made);
+  }
+}
+
+// Two workers sum in every step: what one of them sends arrives 20 ms later, so no step can be shorter.
+TEST_F(LabJob, TrainsOverADistance) {
+  const Words flags = {"--lab", "100mbit,20ms,0.1%", "--workers", "2", "--steps", "8", "--out", path("out")};
   if (is_refused(flags)) return;
-  Program job(endless(flags));
+  Program job(train(flags));
   ASSERT_TRUE(job.wait_for(kTraining));
   const auto made = namespaces_of_job(job);
-  EXPECT_EQ(made.size(), 3U) << "two hosts and the hub";
-  job.send(SIGKILL);
-  job.wait();
+  const Ended ended = job.wait();
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  const auto summary = read_json(path("out/summary.json"));
+  EXPECT_EQ(summary["agreement"], true);
+  EXPECT_GE(summary["step_ms_median"], 20);
   expect_gone(job, made);
 }
 
-TEST_F(LabJob, DelaysPacketsOrSaysThatTheKernelCannot) {
-  const Words flags = {"--lab", "100mbit,20ms", "--workers", "2", "--steps", "2"};
+// Ctrl-C reaches the whole group at once, and what was trained so far is still finished, over the network.
+TEST_F(LabJob, CtrlCFinishesCleanlyOverADistance) {
+  const Words flags = {"--lab", "100mbit,1ms", "--workers", "2", "--out", path("out")};
   if (is_refused(flags)) return;
-  const Ended ended = run(train(flags));
-  if (ended.exit_code != 0) expect_failure(ended, 2, {"netem"});
+  Program job(endless(flags), {}, Program::Terminal::kOwn);
+  ASSERT_TRUE(job.wait_for(kTraining));
+  job.type("\x03");
+  const Ended ended = job.wait();
+  EXPECT_EQ(ended.exit_code, 130) << ended.err;
+  EXPECT_EQ(read_json(path("out/summary.json"))["agreement"], true);
+  EXPECT_TRUE(job.all_gone());
 }
 
 TEST_F(LabJob, NeedsTheRightToMakeInterfaces) {

@@ -49,9 +49,9 @@ TEST(ScaleBench, WhereTheWireIsLongerThanThePeriodTheStepsTakeAsLongAsTheWire) {
 TEST(ScaleBench, RefusesWhatMakesNoSense) {
   const Registry registry = Registry::builtin();
   for (const ScaleBenchOptions& bad :
-       {ScaleBenchOptions{.link = "none"}, ScaleBenchOptions{.link = "fast"}, ScaleBenchOptions{.parameters = 0},
-        ScaleBenchOptions{.compute_ms = 0}, ScaleBenchOptions{.max_workers = 0}, ScaleBenchOptions{.steps = 1},
-        ScaleBenchOptions{.strategy = "dasdg"}, ScaleBenchOptions{.set = {"perod=4"}}}) {
+       {ScaleBenchOptions{.link = "none"}, ScaleBenchOptions{.link = "fast"}, ScaleBenchOptions{.link = "1gbit,5ms,1%"},
+        ScaleBenchOptions{.parameters = 0}, ScaleBenchOptions{.compute_ms = 0}, ScaleBenchOptions{.max_workers = 0},
+        ScaleBenchOptions{.steps = 1}, ScaleBenchOptions{.strategy = "dasdg"}, ScaleBenchOptions{.set = {"perod=4"}}}) {
     EXPECT_THROW(measure_scale(bad, registry), ConfigError);
   }
 }

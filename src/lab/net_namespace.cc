@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/net_namespace.h"
+#include "lab/net_namespace.h"
 
 #include <fcntl.h>
 #include <linux/capability.h>

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/lab.h"
+#include "lab/lab.h"
 
 namespace slipstream {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/crew.h"
+#include "launch/crew.h"
 
 #include <signal.h>
 #include <slipstream/base/clock.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/lab_run.h"
+#include "launch/lab_run.h"
 
 #include <cstdlib>
 #include <utility>
 
-#include "runtime/crew.h"
+#include "launch/crew.h"
 #include "slipstream/base/error.h"
 
 namespace slipstream {

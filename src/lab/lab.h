@@ -7,28 +7,37 @@
 //     host 1 (10.88.0.2) e0 ───── p1 ┼ br0 (10.88.0.254): the hub, where a supervisor and its store live
 //     host 2 (10.88.0.3) e0 ───── p2 ┘
 //
+// Hosts may be far apart: a delay and a loss apply to every frame between two of them. The kernel's netem does that at
+// the sending host; without netem a process of ours takes the bridge's place (TapSwitch), and the hub's interface is an
+// e0, too. What passes between a host and the hub is then neither delayed nor lost; netem delays what goes to the hub.
+//
 // Invariant: the namespaces have no names and hang on this object and on the processes inside; when both are gone, by
 // SIGKILL too, the kernel removes them with their interfaces and queues. Several labs on one machine do not meet.
 // Does not isolate anything but the network, and knows no way out: hosts reach each other and the hub only.
+// The thread that makes a lab has to live as long as it.
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "runtime/net_namespace.h"
+#include "lab/net_namespace.h"
+#include "lab/tap_switch.h"
 
 namespace slipstream {
 
-// How fast the cables are. `delay_ms` is added to every packet that leaves a host, so a round trip between two hosts
-// takes twice that; it needs a kernel with netem.
+// How fast the cables are and how far apart the hosts. `delay_ms` is one way, so a round trip takes twice that.
 struct LabSpec {
   std::string rate = "none";  // as tc takes it: "100mbit", "1gbit"; "none": as fast as the machine copies
   double delay_ms = 0;
+  double loss_percent = 0;
 
-  static LabSpec parse(std::string_view text);  // "none", "100mbit", "1gbit,20ms"; ConfigError otherwise
-  double bits_per_second() const;               // infinity for "none"
+  // RATE[,DELAY[,LOSS]]: "none", "100mbit", "1gbit,20ms", "100mbit,25ms,0.1%"; ConfigError otherwise.
+  static LabSpec parse(std::string_view text);
+  double bits_per_second() const;  // infinity for "none"
+  bool has_distance() const { return delay_ms > 0 || loss_percent > 0; }
 };
 
 class Lab {
@@ -53,12 +62,16 @@ class Lab {
 
  private:
   void check_host(int host) const;
-  void connect();
-  void delay(double delay_ms);
-  void limit(const std::string& rate, const std::string& place_at_host);
+  void connect_by_cables();
+  void connect_by_switch(const LabSpec& spec);
+  void configure(const std::string& hub_device);
+  void delay_hosts(const LabSpec& spec);
+  void limit_hosts(const LabSpec& spec, const std::string& place);
+  void limit_hub(const LabSpec& spec);
 
   NetNamespace hub_;
   std::vector<NetNamespace> hosts_;
+  std::optional<TapSwitch> switch_;  // last: it ends before the namespaces are given up
 };
 
 }  // namespace slipstream

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // No test here waits for time to pass: processes wait for each other on pipes, and poll() only bounds a failure.
-#include "runtime/crew.h"
+#include "launch/crew.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/lab_run.h"
+#include "launch/lab_run.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
