@@ -30,6 +30,7 @@ import struct
 import sys
 import tempfile
 import time
+import typing
 
 from fault_job import SIGNALS, SUPERVISOR, Case, Job, marked, nap, stopping
 
@@ -68,7 +69,7 @@ def make_case(args, index):
         supervised = kind != "cut" and rng.random() < 0.5
         who = rng.choice(["worker", "supervisor" if supervised else "host"] + ["server"] * (servers > 0))
     late = rng.random() < 0.5
-    delay = rng.uniform(0, {"start": 2.0, "mid": 1.0, "end": 0.3 if late else 1.5}[moment])
+    delay = rng.uniform(0, {"start": 2.0, "mid": 1.0, "end": 0.15 if late else 0.8}[moment])
     return Case(index, kind, moment, supervised, strategy, workers, servers,
                 pick_victim(rng, who, supervised, workers, servers), delay, late)
 
@@ -151,27 +152,35 @@ def left_behind(job):
     return left
 
 
+class Result(typing.NamedTuple):
+    case: Case
+    faults: list  # of (one of FAULTS, what was seen)
+    too_late: bool  # the victim had ended before it was struck
+    seconds: float | None  # from the strike to the last survivor's end
+    said: str  # the last words of each process
+
+    def has(self, fault):
+        return any(name == fault for name, _ in self.faults)
+
+
 def run_case(args, case):
-    """(case, faults, seconds from the strike to the last survivor's end, what the processes said last)."""
     job = Job(args, case)
     try:
         job.launch()
         if not job.wait_for_moment():
-            return case, [("no start", "it did not come so far")], None, tails(job)
-        all_ended = all(job.end_of(who) is not None for who in job.pids)
+            return Result(case, [("no start", "it did not come so far")], False, None, tails(job))
         job.strike()
-        struck, seconds, codes = time.monotonic(), {}, {}
+        struck, seconds, codes = time.monotonic(), 0.0, {}
         while any(who not in codes and time.monotonic() - struck < limit(args, case, who) for who in survivors(job)):
             for who in survivors(job):
                 if who not in codes and (code := job.end_of(who)) is not None:
-                    seconds[who], codes[who] = time.monotonic() - struck, code
+                    seconds, codes[who] = time.monotonic() - struck, code
             nap()
         faults = judge(args, job, codes)
-        if any(fault == "hung" for fault, _ in faults):
-            return case, faults, None, tails(job)
-        if left := left_behind(job):
+        hung = any(who not in codes for who in survivors(job))
+        if not hung and (left := left_behind(job)):
             faults.append(("left behind", f"{len(left)} processes are left behind"))
-        return case, faults, None if all_ended or not seconds else max(seconds.values()), tails(job)
+        return Result(case, faults, job.too_late, None if hung or job.too_late else seconds, tails(job))
     finally:
         job.close()
 
@@ -194,15 +203,17 @@ def write_images(where):
 
 
 def table(results):
-    print(f"| disturbance | cases | ok | {' | '.join(FAULTS)} | p50 s | p99 s |\n|---{'|---:' * (len(FAULTS) + 4)}|")
+    print(f"| disturbance | cases | ok | {' | '.join(FAULTS)} | struck too late | p50 s | p99 s |")
+    print("|---" + "|---:" * (len(FAULTS) + 5) + "|")
     for kind in [*KINDS, "all"]:
-        mine = [result for result in results if kind in (result[0].kind, "all")]
-        times = sorted(seconds for _, _, seconds, _ in mine if seconds is not None)
+        mine = [result for result in results if kind in (result.case.kind, "all")]
+        times = sorted(result.seconds for result in mine if result.seconds is not None)
         if mine:
-            counts = [sum(any(name == fault for name, _ in faults) for _, faults, _, _ in mine) for fault in FAULTS]
+            ok = sum(not result.faults for result in mine)
+            counts = [sum(result.has(fault) for result in mine) for fault in FAULTS]
+            late = sum(result.too_late for result in mine)
             ends = [f"{times[round(q * (len(times) - 1))]:.1f}" if times else "–" for q in (0.5, 0.99)]
-            ok = sum(not faults for _, faults, _, _ in mine)
-            print(f"| {kind} | {' | '.join(map(str, [len(mine), ok, *counts, *ends]))} |")
+            print(f"| {kind} | {' | '.join(map(str, [len(mine), ok, *counts, late, *ends]))} |")
 
 
 def words(text):
@@ -260,13 +271,13 @@ def main():
     try:
         write_images(args.scratch)
         for future in concurrent.futures.as_completed([pool.submit(run_case, args, case) for case in cases]):
-            results.append(future.result())
-            case, faults, _, said = results[-1]
-            if faults:
-                print(f"{case}: " + "; ".join(f"{fault.upper()}: {seen}" for fault, seen in faults) +
-                      f"\n{said}    again: {repeat_command(args, case)}", flush=True)
-            if faults or len(results) % 10 == 0:
-                failed = sum(bool(faults) for _, faults, _, _ in results)
+            result = future.result()
+            results.append(result)
+            if result.faults:
+                print(f"{result.case}: " + "; ".join(f"{fault.upper()}: {seen}" for fault, seen in result.faults) +
+                      f"\n{result.said}    again: {repeat_command(args, result.case)}", flush=True)
+            if result.faults or len(results) % 10 == 0:
+                failed = sum(bool(each.faults) for each in results)
                 print(f"{len(results)} of {len(cases)} cases, {failed} failed", file=sys.stderr)
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # cleaning up takes a moment
@@ -276,7 +287,7 @@ def main():
         pool.shutdown(cancel_futures=True)
         shutil.rmtree(args.scratch, ignore_errors=True)
     table(results)
-    return 130 if len(results) < len(cases) else int(any(faults for _, faults, _, _ in results))
+    return 130 if len(results) < len(cases) else int(any(result.faults for result in results))
 
 
 if __name__ == "__main__":
