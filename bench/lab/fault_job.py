@@ -125,6 +125,7 @@ class Job:
         self.ranks = case.workers + case.servers
         self.net, self.net_name = None, f"faults{self.mark}"
         self.too_late = False  # the victim had ended before the strike
+        self.culprit = case.victim  # whom the others should name
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.address = ("10.77.0.1" if case.kind == "cut" else "127.0.0.1", free.getsockname()[1])
 
@@ -203,8 +204,9 @@ class Job:
         else:
             os.kill(self.pids[case.victim], SIGNALS[case.kind])
         if case.kind == "term" and case.victim >= case.workers:
-            nap(1)
+            nap(1)  # long enough to see whether it ignores the signal
             if all(self.end_of(who) is None for who in self.pids):
+                self.culprit = 0
                 os.kill(self.pids[0], signal.SIGTERM)
         if case.supervised:
             self.find_workers()  # once more, for those who were born meanwhile

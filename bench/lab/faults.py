@@ -80,10 +80,10 @@ def is_named(job, who):
     text = re.sub(r"seen by \w+ \d+", "", job.said(case.host() if case.supervised else who))
     if case.kind == "cut" and who == case.victim:
         names = [r"(rank|worker|server) \d"]
-    elif case.victim == SUPERVISOR:
+    elif job.culprit == SUPERVISOR:
         names = ["supervisor"]
     else:
-        names = [rf"rank {case.victim}\b", rf"{case.name(case.victim)}\b"]
+        names = [rf"rank {job.culprit}\b", rf"{case.name(job.culprit)}\b"]
     if case.moment == "start" and (case.victim == case.host() or who == case.victim):
         names.append(re.escape(job.address[0]) + r":\d")
     return any(re.search(name, text) for name in names)
@@ -95,7 +95,7 @@ def allowed_codes(job, who):
         return {0}
     if case.kind == "term":
         codes = {130}
-        if case.moment == "start" or case.victim >= case.workers:
+        if case.moment == "start" or job.culprit >= case.workers:
             codes |= {4}
         if case.moment == "start" and who == case.victim:
             codes |= {-signal.SIGTERM}  # before the program could listen
@@ -110,7 +110,7 @@ def judge(args, job, codes):
     for who in survivors(job):
         name = case.name(who)
         if who not in codes:
-            faults.append(("hung", f"{name} still runs after {limit(args, case, who):.0f} s"))
+            faults.append(("hung", f"{name} still ran after {limit(args, case, who):.0f} s"))
             continue
         if case.supervised and who != SUPERVISOR and (case.victim, case.kind) != (SUPERVISOR, "stop"):
             continue  # its supervisor speaks for it
@@ -122,7 +122,7 @@ def judge(args, job, codes):
         if code not in (0, -signal.SIGTERM) and not job.said(case.host() if case.supervised else who).strip():
             faults.append(("silent", f"{name} ended with {code} and said nothing"))
         elif code == 4 and not is_named(job, who):
-            faults.append(("unnamed", f"{name} does not name {case.name(case.victim)}"))
+            faults.append(("unnamed", f"{name} does not name {case.name(job.culprit)}"))
         wants_results = code == 130 and case.moment == "mid" and who == case.host()
         if wants_results and "interrupted after" not in job.said(who, "out"):
             faults.append(("wrong code", f"{name} ended with 130 and without partial results"))
@@ -171,9 +171,10 @@ def run_case(args, case):
             return Result(case, [("no start", "it did not come so far")], False, None, tails(job))
         job.strike()
         struck, seconds, codes = time.monotonic(), 0.0, {}
-        while any(who not in codes and time.monotonic() - struck < limit(args, case, who) for who in survivors(job)):
-            for who in survivors(job):
-                if who not in codes and (code := job.end_of(who)) is not None:
+        while waiting := [who for who in survivors(job) if who not in codes
+                          and time.monotonic() - struck < limit(args, case, who)]:
+            for who in waiting:
+                if (code := job.end_of(who)) is not None:
                     seconds, codes[who] = time.monotonic() - struck, code
             nap()
         faults = judge(args, job, codes)
