@@ -391,7 +391,8 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
       if (hub_.left && hub_.links.empty() && !peers_meeting())
         return give_up("the rendezvous closed before all had joined");
       if (hub_.left) return;
-      return give_up(fmt::format("{} at {}:{} is lost: {}", hub_name(), options_.hub.host, options_.hub.port, why));
+      return give_up(fmt::format("{} at {}:{} {}: {}", hub_name(), options_.hub.host, options_.hub.port,
+                                 hub_.joined ? "is lost" : "cannot be joined", why));
     }
     if (peer.left) {
       if (peer.links.empty() && peer.in.expects()) lose(peer, "it has left the job, and is still waited for");
