@@ -5,7 +5,7 @@
 // (P-1)/P: what each port carried).
 #pragma once
 
-#include <slipstream/fabric/c10d_fabric.h>
+#include <slipstream/fabric/rendezvous.h>
 
 #include <cstdint>
 #include <string>
