@@ -19,9 +19,10 @@ correction: base codec model optim
 topology: base fabric codec optim
 strategy: base codec fabric model optim schedule correction topology
 task: base model
-runtime: base codec fabric model optim schedule correction topology strategy task
+engine: base codec fabric model optim schedule correction topology strategy
+runtime: base codec fabric model optim schedule correction topology strategy task engine
 report: base
-cli: base codec fabric model optim schedule correction topology strategy task runtime report
+cli: base codec fabric model optim schedule correction topology strategy task engine runtime report
 '
 # The torch edges. Every other source compiles without torch.
 readonly MAY_SEE_TORCH='^(src/(model/torch_model\.(h|cc)|fabric/c10d_fabric\.cc|task/(models|torch_task)\.(h|cc)|runtime/(session|train)\.(h|cc))|include/slipstream/runtime/session\.h)$'
