@@ -106,8 +106,6 @@ TorchModel::~TorchModel() {
 
 void TorchModel::on_gradient(std::function<void(std::size_t)> on_ready) { hooks_->on_ready = std::move(on_ready); }
 
-void TorchModel::zero_grads() { vec::zero(flat_->grads()); }
-
 void TorchModel::check_gradients() const {
   for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
     require_in_place(hooks_->parameters[i], hooks_->views[i], flat_->slots()[i].name);

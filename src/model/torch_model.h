@@ -31,7 +31,6 @@ class TorchModel {
 
   // `on_ready(slot)` is called during backward, once per slot and backward pass.
   void on_gradient(std::function<void(std::size_t)> on_ready);
-  void zero_grads();
   void check_gradients() const;  // throws ConfigError naming a parameter whose gradient has left the flat buffer
 
   // What is neither trained nor flat: buffers (BatchNorm's running statistics) and frozen parameters.

@@ -37,7 +37,8 @@ double OptimizerOptions::base_lr() const {
 }
 
 void Optimizer::step(std::span<float> weights, std::span<const float> grads, float scale) {
-  const SteadyClock clock;
+  const SteadyClock machine;
+  const Clock& clock = clock_ != nullptr ? *clock_ : machine;
   const double began = clock.now();
   if (options_.clip_norm > 0.0) {
     const double norm = std::abs(static_cast<double>(scale)) * std::sqrt(vec::sum_of_squares(grads));

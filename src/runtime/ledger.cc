@@ -17,10 +17,10 @@ Ledger::Ledger(const std::string& path) : path_(path), file_(path) {
 void Ledger::write(const StepRecord& r, std::int64_t epoch, std::optional<std::uint64_t> weights_hash) {
   const std::string loss = std::isfinite(r.loss) ? fmt::format("{:.6g}", r.loss) : "null";  // JSON has no NaN
   file_ << fmt::format(
-      R"({{"step":{},"epoch":{},"loss":{},"lr":{:.6g},"step_ms":{:.3f},"compute_ms":{:.3f},"encode_ms":{:.3f},)"
-      R"("exposed_ms":{:.3f},"wire_ms":{:.3f},"bytes_sent":{:.0f},"bytes_received":{:.0f})",
-      r.t, epoch, loss, r.lr, 1e3 * r.seconds, 1e3 * r.compute_seconds, 1e3 * r.encode_seconds, 1e3 * r.exposed_seconds,
-      1e3 * r.wire_seconds, r.bytes_sent, r.bytes_received);
+      R"({{"step":{},"epoch":{},"loss":{},"lr":{:.6g},"step_ms":{:.3f},"compute_ms":{:.3f},"update_ms":{:.3f},)"
+      R"("encode_ms":{:.3f},"exposed_ms":{:.3f},"wire_ms":{:.3f},"bytes_sent":{:.0f},"bytes_received":{:.0f})",
+      r.t, epoch, loss, r.lr, 1e3 * r.seconds, 1e3 * r.useful_seconds(), 1e3 * r.update_seconds, 1e3 * r.encode_seconds,
+      1e3 * r.exposed_seconds, 1e3 * r.wire_seconds, r.bytes_sent, r.bytes_received);
   if (weights_hash) file_ << fmt::format(R"(,"weights_hash":"{:016x}")", *weights_hash);
   if (!r.news.empty()) file_ << ",\"news\":" << nlohmann::json(r.news).dump();
   file_ << "}\n";

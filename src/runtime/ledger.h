@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ledger: one line of JSON per step and rank, ledger.rankR.jsonl. Times in milliseconds. `weights_hash` stands in the
-// records where it was computed: equal hashes of all ranks at a step mean bit-identical weights there.
-// `news` stands where the strategy decided something, such as a new plan.
+// Ledger: one line of JSON per step and rank, ledger.rankR.jsonl. Times in milliseconds; `compute_ms` holds `update_ms`.
+// `weights_hash` stands in the records where it was computed: equal hashes of all ranks at a step mean bit-identical
+// weights there. `news` stands where the strategy decided something, such as a new plan.
 #pragma once
 
-#include <slipstream/runtime/step_record.h>
+#include <slipstream/engine/step_record.h>
 
 #include <cstdint>
 #include <fstream>

@@ -5,7 +5,7 @@
 #pragma once
 
 #include <slipstream/base/clock.h>
-#include <slipstream/runtime/step_record.h>
+#include <slipstream/engine/step_record.h>
 
 #include <cstdint>
 #include <string>

@@ -7,45 +7,46 @@
 #include <cstring>
 #include <list>
 
+#include "engine/engine.h"
 #include "fabric/metered_fabric.h"
-#include "model/bucketizer.h"
-#include "server/host.h"
+#include "server/message.h"
 #include "server/shard.h"
 
 namespace slipstream {
 namespace {
 
-// One rank: what a Session owns, in the same order (an InFlight of the strategy uses the memory above it).
+// Rank 0's is what the engine makes everybody's.
+FlatModel first_model(const SimJobOptions& options, int rank) {
+  FlatModel model(options.task->parameters());
+  if (rank == 0) options.task->init(model.weights(), options.seed);
+  return model;
+}
+
+// One rank: the engine that a Session drives, driven by a toy task. Time passes only where it says so.
 class SimWorker {
  public:
   SimWorker(const SimJobOptions& options, SimPort& port, SimRankResult& result)
       : options_(options),
         port_(port),
         result_(result),
-        net_(port),
-        model_(options.task->parameters()),
-        optimizer_(make_optimizer(options.optimizer, model_.count())),
-        strategy_(options.make_strategy()),
-        step_{options.resume ? options.resume->next_step : 0, model_, *optimizer_, net_},
-        bucketizer_(model_, plan_buckets(model_, strategy_->buckets()),
-                    [this](const Bucket& bucket) { strategy_->on_bucket_ready(step_, bucket); }) {}
+        model_(first_model(options, port.rank())),
+        engine_(port, model_, options.make_strategy(),
+                {.optimizer = options.optimizer,
+                 .lr = options.lr,
+                 .first_step = options.resume ? options.resume->next_step : 0,
+                 .health = options.health}) {}
 
   void run(SimJobState& saved) {
-    if (port_.rank() == 0) options_.task->init(model_.weights(), options_.seed);
-    port_.sum(model_.weights()).wait();  // zeros elsewhere: everybody has rank 0's
-    set_lr();
-    result_.start = metered([this] { strategy_->on_start(step_); });
+    result_.start = engine_.start_record();
     if (options_.resume) restore(options_.resume->ranks[static_cast<std::size_t>(port_.rank())]);
     const std::int64_t end = std::min(options_.steps, options_.stop_after.value_or(options_.steps));
-    while (step_.t < end) one_step();
+    while (engine_.t() < end) one_step();
     if (options_.stop_after) {
       save(saved.ranks[static_cast<std::size_t>(port_.rank())]);
-      leave();
+      engine_.leave();
     } else {
-      result_.finish = metered([this] {
-        strategy_->on_finish(step_);
-        leave();
-      });
+      engine_.finish();
+      result_.finish = engine_.finish_record();
       float done = 1;
       port_.sum(std::span(&done, 1)).wait();
     }
@@ -53,26 +54,13 @@ class SimWorker {
   }
 
  private:
-  void leave() {
-    if (strategy_->needs_servers()) leave_servers(net_);
-  }
-
   void one_step() {
-    port_.mark_step(step_.t);
-    set_lr();
-    double loss = 0.0;
-    SimStepRecord record = metered([&] {
-      std::fill(model_.grads().begin(), model_.grads().end(), 0.0F);
-      loss = options_.task->gradient(model_.weights(), model_.grads(), port_.rank(), step_.t);
-      step_.loss = loss;
-      backward();
-      strategy_->on_step(step_);
-    });
-    record.loss = loss;
-    record.news = strategy_->news();
-    result_.steps.push_back(record);
-    if (options_.on_step_end) options_.on_step_end(port_.rank(), step_.t, model_.weights());
-    ++step_.t;
+    const std::int64_t t = engine_.t();
+    port_.mark_step(t);
+    const double loss = options_.task->gradient(model_.weights(), model_.grads(), port_.rank(), t);
+    backward();
+    result_.steps.push_back(engine_.step(loss));
+    if (options_.on_step_end) options_.on_step_end(port_.rank(), t, model_.weights());
   }
 
   // Time passes by bucket, in proportion to its size; slots are reported from the last to the first, as autograd does.
@@ -82,56 +70,31 @@ class SimWorker {
     const double total_s = options_.compute_seconds * factor;
     const double forward_s = model_.count() == 0 ? total_s : total_s * options_.forward_share;
     port_.compute(forward_s);
-    bucketizer_.begin_step();
-    for (const Bucket& bucket : bucketizer_.plan()) {
+    for (const Bucket& bucket : engine_.buckets()) {
       if (bucket.count > 0) {
         port_.compute((total_s - forward_s) * static_cast<double>(bucket.count) / static_cast<double>(model_.count()));
       }
-      for (std::size_t slot = bucket.end_slot; slot-- > bucket.first_slot;) bucketizer_.slot_ready(slot);
+      for (std::size_t slot = bucket.end_slot; slot-- > bucket.first_slot;) engine_.slot_ready(slot);
     }
-    bucketizer_.finish_backward();
-  }
-
-  template <typename Work>
-  SimStepRecord metered(const Work& work) {
-    const double began = port_.clock().now();
-    work();
-    const Traffic traffic = net_.take();
-    return {step_.t,
-            0.0,
-            traffic.bytes_sent,
-            traffic.bytes_received,
-            traffic.exposed_seconds,
-            traffic.wire_seconds,
-            port_.clock().now() - began,
-            {}};
-  }
-
-  void set_lr() {
-    if (options_.lr) optimizer_->set_lr(options_.lr(step_.t));
   }
 
   void save(StateArchive& archive) {
     archive.save("model/", [this](StateVisitor& v) { v.floats("weights", model_.weights()); });
-    archive.save("optim/", [this](StateVisitor& v) { optimizer_->visit(v); });
-    archive.save("strategy/", [this](StateVisitor& v) { strategy_->visit(v); });
+    archive.save("optim/", [this](StateVisitor& v) { engine_.optimizer().visit(v); });
+    archive.save("strategy/", [this](StateVisitor& v) { engine_.strategy().visit(v); });
   }
 
   void restore(const StateArchive& archive) {
     archive.restore("model/", [this](StateVisitor& v) { v.floats("weights", model_.weights()); });
-    archive.restore("optim/", [this](StateVisitor& v) { optimizer_->visit(v); });
-    archive.restore("strategy/", [this](StateVisitor& v) { strategy_->visit(v); });
+    archive.restore("optim/", [this](StateVisitor& v) { engine_.optimizer().visit(v); });
+    archive.restore("strategy/", [this](StateVisitor& v) { engine_.strategy().visit(v); });
   }
 
   const SimJobOptions& options_;
   SimPort& port_;
   SimRankResult& result_;
-  MeteredFabric net_;
   FlatModel model_;
-  std::unique_ptr<Optimizer> optimizer_;
-  std::unique_ptr<Strategy> strategy_;
-  Step step_;
-  Bucketizer bucketizer_;
+  Engine engine_;
 };
 
 // A server as a rank of its own. The real ones are called as messages come in (server/host.h).

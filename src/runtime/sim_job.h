@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A training job inside a SimWorld: every rank has its model, optimizer and strategy, and runs the step loop a Session
-// runs, on a toy task and in virtual time. Tests, fault tests and the planner stand on it.
+// A training job inside a SimWorld: every rank drives the Engine that a Session drives, on a toy task and in virtual
+// time. Tests, fault tests and the planner stand on it.
 //
 // A step: gradients are computed, time passes bucket by bucket from the model's end to its start, each bucket is
-// reported ready, then on_step. Servers, where the strategy needs them, are further ranks. No rank leaves before all
+// reported ready, then Engine::step. Servers, where the strategy needs them, are further ranks. No rank leaves before all
 // have finished. The weights of rank 0 are made everybody's before on_start, past the meter.
 //
 // Save and resume: with `stop_after` the job ends between two steps without on_finish and `saved` holds all state;
 // given as `resume` to the same options it goes on from there.
 #pragma once
 
+#include <slipstream/engine/step_record.h>
 #include <slipstream/strategy/strategy.h>
 
 #include <cstdint>
@@ -46,6 +47,8 @@ struct SimJobOptions {
   double forward_share = 1.0 / 3;       // of it, before the first gradient is there
   std::vector<double> compute_factors;  // by rank: stragglers; empty: all 1
 
+  bool health = false;  // exchange health reports, as a Session does: they take some time on the wire
+
   std::optional<std::int64_t> stop_after;  // stop and save once so many steps of the job are done
   const SimJobState* resume = nullptr;
 
@@ -53,15 +56,7 @@ struct SimJobOptions {
   std::function<void(int rank, std::int64_t t, std::span<const float> weights)> on_step_end;
 };
 
-struct SimStepRecord {
-  std::int64_t t = 0;
-  double loss = 0;
-  double bytes_sent = 0, bytes_received = 0;
-  double exposed_seconds = 0, wire_seconds = 0, seconds = 0;
-  std::string news{};
-
-  bool operator==(const SimStepRecord&) const = default;
-};
+using SimStepRecord = StepRecord;  // in virtual time: the same on every run
 
 struct SimRankResult {
   RankOutcome outcome;

@@ -9,28 +9,28 @@
 
 namespace slipstream {
 
-double StepStatistics::median_ms(double StepRecord::*field) const {
+double StepStatistics::median_ms(const Field& field) const {
   std::vector<double> values;
-  for (std::size_t i = first(); i < records_.size(); ++i) values.push_back(records_[i].*field);
+  for (std::size_t i = first(); i < records_.size(); ++i) values.push_back(field(records_[i]));
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return 1e3 * *middle;
 }
 
-double StepStatistics::mean(double StepRecord::*field) const {
+double StepStatistics::mean(const Field& field) const {
   double sum = 0;
-  for (const StepRecord& record : records_) sum += record.*field;
+  for (const StepRecord& record : records_) sum += field(record);
   return records_.empty() ? 0 : sum / static_cast<double>(records_.size());
 }
 
-double StepStatistics::total(double StepRecord::*field) const {
+double StepStatistics::total(const Field& field) const {
   double sum = 0;
-  for (std::size_t i = first(); i < records_.size(); ++i) sum += records_[i].*field;
+  for (std::size_t i = first(); i < records_.size(); ++i) sum += field(records_[i]);
   return sum;
 }
 
-double StepStatistics::mean_ms(double StepRecord::*field) const {
+double StepStatistics::mean_ms(const Field& field) const {
   return records_.empty() ? 0 : 1e3 * total(field) / static_cast<double>(records_.size() - first());
 }
 
@@ -41,7 +41,7 @@ double StepStatistics::hidden_fraction() const {
 
 double StepStatistics::efficiency() const {
   const double all = total(&StepRecord::seconds);
-  return all > 0 ? total(&StepRecord::compute_seconds) / all : 1.0;
+  return all > 0 ? total(&StepRecord::useful_seconds) / all : 1.0;
 }
 
 std::string Summary::to_json() const {
@@ -63,7 +63,8 @@ std::string Summary::to_json() const {
   j["wall_seconds"] = rounded(wall_seconds);
   j["samples_per_second"] = rounded(samples_per_second);
   j["step_ms_median"] = rounded(steps.median_ms(&StepRecord::seconds));
-  j["compute_ms_median"] = rounded(steps.median_ms(&StepRecord::compute_seconds));
+  j["compute_ms_median"] = rounded(steps.median_ms(&StepRecord::useful_seconds));
+  j["update_ms_median"] = rounded(steps.median_ms(&StepRecord::update_seconds));
   j["encode_ms_median"] = rounded(steps.median_ms(&StepRecord::encode_seconds));
   j["exposed_ms_median"] = rounded(steps.median_ms(&StepRecord::exposed_seconds));
   j["hidden_fraction"] = rounded(steps.hidden_fraction());
@@ -87,7 +88,7 @@ std::string Summary::to_text() const {
       "each worker sent {:.3f} MB per step; {:.0f} % of the time on the wire was hidden\n"
       "the {} workers' weights {}\n",
       interrupted ? "interrupted after " : "", steps.steps(), wall_seconds, samples_per_second, final_loss, result,
-      steps.mean_ms(&StepRecord::seconds), steps.mean_ms(&StepRecord::compute_seconds),
+      steps.mean_ms(&StepRecord::seconds), steps.mean_ms(&StepRecord::useful_seconds),
       steps.mean_ms(&StepRecord::encode_seconds), steps.mean_ms(&StepRecord::exposed_seconds), 100 * steps.efficiency(),
       steps.mean(&StepRecord::bytes_sent) / 1e6, 100 * steps.hidden_fraction(), workers,
       agreement ? "are bit-identical" : "DIFFER: this is a bug, please report it");

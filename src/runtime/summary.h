@@ -4,9 +4,10 @@
 // where there are no more). The keys are a contract with other tools: add, never rename.
 #pragma once
 
-#include <slipstream/runtime/step_record.h>
+#include <slipstream/engine/step_record.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,14 @@ class StepStatistics {
   void add(const StepRecord& record) { records_.push_back(record); }
   std::int64_t steps() const { return static_cast<std::int64_t>(records_.size()); }
 
-  double median_ms(double StepRecord::*field) const;
-  double mean_ms(double StepRecord::*field) const;  // without the same steps
-  double mean(double StepRecord::*field) const;     // over all steps
+  // Of a step's record: a member such as &StepRecord::seconds, or &StepRecord::useful_seconds.
+  using Field = std::function<double(const StepRecord&)>;
+  double median_ms(const Field& field) const;
+  double mean_ms(const Field& field) const;  // without the same steps
+  double mean(const Field& field) const;     // over all steps
   // 1 - blocked time / time on the wire, in [0, 1]; 1 where nothing was sent.
   double hidden_fraction() const;
-  // The share of its time that the worker computed: total compute / total time. (Medians would hide the one step in
+  // The share of its time that the worker computed: total compute and update / total time. (Medians would hide the one step in
   // many where a periodic strategy waits.)
   double efficiency() const;
 
@@ -31,7 +34,7 @@ class StepStatistics {
   static constexpr std::size_t kSkippedSteps = 5;
   std::size_t first() const { return records_.size() > kSkippedSteps ? kSkippedSteps : 0; }
 
-  double total(double StepRecord::*field) const;
+  double total(const Field& field) const;
 
   std::vector<StepRecord> records_;
 };

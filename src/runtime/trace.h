@@ -5,7 +5,7 @@
 // on rank 0's clock: `offset_seconds` is what to add to ours.
 #pragma once
 
-#include <slipstream/runtime/step_record.h>
+#include <slipstream/engine/step_record.h>
 
 #include <cstdint>
 #include <string>

@@ -28,6 +28,7 @@ inline SimJobOptions sim_job(const Variant& variant, int ranks, std::int64_t ste
   job.optimizer = {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01};
   job.lr = [](std::int64_t t) { return 0.1 / (1.0 + 0.1 * static_cast<double>(t)); };
   job.steps = steps;
+  job.health = true;
   return job;
 }
 

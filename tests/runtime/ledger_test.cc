@@ -28,7 +28,8 @@ TEST(Ledger, WritesOneLineOfJsonPerStep) {
                   .loss = 2.25,
                   .lr = 0.05,
                   .seconds = 0.020,
-                  .compute_seconds = 0.010,
+                  .compute_seconds = 0.008,
+                  .update_seconds = 0.002,
                   .encode_seconds = 0.003,
                   .exposed_seconds = 0.007,
                   .wire_seconds = 0.009,
@@ -43,8 +44,8 @@ TEST(Ledger, WritesOneLineOfJsonPerStep) {
   EXPECT_FALSE(records[0].contains("weights_hash")) << "only where it was computed";
   EXPECT_FALSE(records[0].contains("news")) << "only where there is any";
   EXPECT_EQ(records[1], nlohmann::json::parse(R"({"step":1,"epoch":3,"loss":2.25,"lr":0.05,"step_ms":20.0,
-      "compute_ms":10.0,"encode_ms":3.0,"exposed_ms":7.0,"wire_ms":9.0,"bytes_sent":123456789,"bytes_received":42,
-      "weights_hash":"0000000000000abc","news":"a \"plan\""})"));
+      "compute_ms":10.0,"update_ms":2.0,"encode_ms":3.0,"exposed_ms":7.0,"wire_ms":9.0,"bytes_sent":123456789,
+      "bytes_received":42,"weights_hash":"0000000000000abc","news":"a \"plan\""})"));
 }
 
 TEST(Ledger, ALossThatIsNoNumberIsNull) {

@@ -340,8 +340,9 @@ TEST(Session, ThePhasesOfAStepAddUpAndItsBytesAreThoseOfTheStrategy) {
       EXPECT_EQ(r.t, records++);
       EXPECT_EQ(r.lr, 0.25);
       EXPECT_EQ(r.loss, static_cast<double>(r.t));
-      EXPECT_NEAR(r.compute_seconds + r.encode_seconds + r.exposed_seconds, r.seconds, 1e-9);
+      EXPECT_NEAR(r.compute_seconds + r.update_seconds + r.encode_seconds + r.exposed_seconds, r.seconds, 1e-9);
       for (const double part : {r.compute_seconds, r.encode_seconds, r.exposed_seconds}) EXPECT_GE(part, -1e-9);
+      EXPECT_GT(r.update_seconds, 0);
       EXPECT_GT(r.seconds, 0);
       EXPECT_GT(r.wire_seconds, 0);
       EXPECT_DOUBLE_EQ(r.bytes_sent, bytes);

@@ -47,9 +47,9 @@ TEST(StepStatistics, HiddenFractionIsTheShareOfWireTimeNobodyWaitedFor) {
   EXPECT_DOUBLE_EQ(hidden(0, 0), 1.0);
 }
 
-TEST(StepStatistics, EfficiencyIsComputingPerStep) {
+TEST(StepStatistics, EfficiencyIsComputingAndUpdatingPerStep) {
   StepStatistics statistics;
-  for (int i = 0; i < 7; ++i) statistics.add({.seconds = 0.4, .compute_seconds = 0.1});
+  for (int i = 0; i < 7; ++i) statistics.add({.seconds = 0.4, .compute_seconds = 0.075, .update_seconds = 0.025});
   EXPECT_DOUBLE_EQ(statistics.efficiency(), 0.25);
   EXPECT_DOUBLE_EQ(StepStatistics().efficiency(), 1.0);
 }
@@ -72,7 +72,8 @@ Summary example() {
   for (int i = 0; i < 9; ++i) {
     summary.steps.add({.t = i,
                        .seconds = 0.020,
-                       .compute_seconds = 0.010,
+                       .compute_seconds = 0.007,
+                       .update_seconds = 0.003,
                        .encode_seconds = 0.004,
                        .exposed_seconds = 0.006,
                        .wire_seconds = 0.012,
@@ -99,6 +100,7 @@ TEST(Summary, JsonHasTheKeysOfTheContractInOrder) {
                                             "samples_per_second",
                                             "step_ms_median",
                                             "compute_ms_median",
+                                            "update_ms_median",
                                             "encode_ms_median",
                                             "exposed_ms_median",
                                             "hidden_fraction",
@@ -121,7 +123,8 @@ TEST(Summary, JsonHasTheValues) {
   EXPECT_EQ(json["steps"], 9);
   EXPECT_EQ(json["wall_seconds"], 12.3457);
   EXPECT_EQ(json["step_ms_median"], 20.0);
-  EXPECT_EQ(json["compute_ms_median"], 10.0);
+  EXPECT_EQ(json["compute_ms_median"], 10.0) << "the update is a part of it";
+  EXPECT_EQ(json["update_ms_median"], 3.0);
   EXPECT_EQ(json["encode_ms_median"], 4.0);
   EXPECT_EQ(json["exposed_ms_median"], 6.0);
   EXPECT_EQ(json["hidden_fraction"], 0.5);

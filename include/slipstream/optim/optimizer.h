@@ -5,6 +5,7 @@
 // multiply-add, no width-dependent sums), so replicas on different processors stay bit-identical.
 #pragma once
 
+#include <slipstream/base/clock.h>
 #include <slipstream/base/option.h>
 #include <slipstream/base/state.h>
 
@@ -45,7 +46,8 @@ class Optimizer {
   double lr() const { return options_.lr; }
   void set_lr(double lr) { options_.lr = lr; }
   const OptimizerOptions& options() const { return options_; }
-  double seconds() const { return seconds_; }  // time spent in step() since construction
+  double seconds() const { return seconds_; }              // time spent in step() since construction
+  void set_clock(const Clock& clock) { clock_ = &clock; }  // of that time; the machine's unless set
 
   virtual void visit(StateVisitor& v) = 0;
 
@@ -56,6 +58,7 @@ class Optimizer {
   OptimizerOptions options_;
 
  private:
+  const Clock* clock_ = nullptr;
   double seconds_ = 0.0;
 };
 

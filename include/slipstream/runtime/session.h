@@ -13,12 +13,12 @@
 //
 // Gradients: backward accumulates into one flat buffer, which step() zeroes; never call zero_grad(true). For several
 // backward passes per step keep a hold() alive during all but the last: only then do buckets leave while backward runs.
-// Session is the only place with phase timers.
+// The step itself is the Engine's (src/engine/engine.h); Session ties it to a torch module.
 #pragma once
 
+#include <slipstream/engine/step_record.h>
 #include <slipstream/fabric/fabric.h>
 #include <slipstream/optim/optimizer.h>
-#include <slipstream/runtime/step_record.h>
 #include <slipstream/strategy/registry.h>
 #include <torch/torch.h>
 

@@ -45,7 +45,7 @@ class Strategy {
   virtual void visit(StateVisitor&) = 0;
 
   // What was decided since the last call (a plan made from measurements, say), in one line; empty where nothing was.
-  // Session asks after every step: it goes to the ledger and, with --verbose, to the terminal.
+  // The engine asks after every step: it goes to the ledger and, with --verbose, to the terminal.
   virtual std::string news() { return {}; }
 };
 

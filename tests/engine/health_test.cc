@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/health.h"
+#include "engine/health.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// StepRecord: what one step of one worker took. compute = forward and backward; update = the optimizer; encode = the
+// strategy's own work; exposed = blocked on the wire. The four add up to `seconds`. wire = at least one operation was on
+// the wire; it overlaps the others.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace slipstream {
+
+struct StepRecord {
+  std::int64_t t = 0;
+  double loss = 0, lr = 0;
+  double seconds = 0, compute_seconds = 0, update_seconds = 0, encode_seconds = 0, exposed_seconds = 0;
+  double wire_seconds = 0;
+  double bytes_sent = 0, bytes_received = 0;
+  std::string news{};  // what the strategy decided in this step; mostly empty
+
+  // What a worker alone would have taken: compute and update.
+  double useful_seconds() const { return compute_seconds + update_seconds; }
+  bool operator==(const StepRecord&) const = default;
+};
+
+}  // namespace slipstream

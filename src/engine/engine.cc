@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/engine.h"
+
+#include <slipstream/base/error.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/vec.h"
+
+namespace slipstream {
+namespace {
+
+// Adds the time it lives to a total.
+class Stopwatch {
+ public:
+  Stopwatch(const Clock& clock, double& total) : clock_(clock), total_(total), start_(clock.now()) {}
+  ~Stopwatch() { total_ += clock_.now() - start_; }
+
+ private:
+  const Clock& clock_;
+  double& total_;
+  double start_;
+};
+
+}  // namespace
+
+Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strategy, const EngineOptions& options)
+    : world_(world),
+      model_(model),
+      lr_(options.lr),
+      stop_(options.stop),
+      net_(world),
+      optimizer_(make_optimizer(options.optimizer, model.count())),
+      strategy_(std::move(strategy)),
+      step_{options.first_step, model, *optimizer_, net_},
+      bucketizer_(model, plan_buckets(model, strategy_->buckets()),
+                  [this](const Bucket& bucket) { bucket_ready(bucket); }),
+      health_(options.health ? std::make_unique<Health>(world) : nullptr) {
+  optimizer_->set_clock(world.clock());
+  if (world.rank() != 0) vec::zero(model.weights());
+  world.sum(model.weights()).wait();  // a sum with zeros is a broadcast
+  if (strategy_->needs_servers() && ServerHost::needed(world)) host_.emplace(world);
+  set_lr();
+  const double began = world.clock().now();
+  strategy_->on_start(step_);
+  step_began_ = world.clock().now();
+  start_ = record_of(began, step_began_, net_.take());
+}
+
+const StepRecord& Engine::step(double loss) {
+  const Clock& clock = net_.clock();
+  note_trouble(loss);
+  bucketizer_.finish_backward();
+  {
+    const Stopwatch watch(clock, hook_seconds_);
+    set_lr();
+    step_.loss = loss;
+    strategy_->on_step(step_);
+  }
+  double agreeing_seconds = 0;  // nearly always nothing; a wait here is for a peer that is far behind
+  bool news = false;
+  {
+    const Stopwatch watch(clock, agreeing_seconds);
+    news = exchange_health();
+  }
+  const Traffic traffic = net_.take();
+  const double now = clock.now();
+  record_ = record_of(step_began_, now, traffic);
+  record_.loss = loss;
+  record_.exposed_seconds += agreeing_seconds;
+  record_.update_seconds = optimizer_->seconds() - optimizer_seconds_;
+  record_.encode_seconds = std::max(0.0, hook_seconds_ - traffic.exposed_seconds - record_.update_seconds);
+  record_.compute_seconds = record_.seconds - record_.exposed_seconds - record_.encode_seconds - record_.update_seconds;
+  record_.news = strategy_->news();
+  if (on_record) on_record(record_, traffic);
+
+  step_began_ = now;
+  optimizer_seconds_ = optimizer_->seconds();
+  hook_seconds_ = 0;
+  vec::zero(model_.grads());
+  bucketizer_.begin_step();
+  ++step_.t;
+  if (news) heed_health();
+  return record_;
+}
+
+void Engine::finish() {
+  const double began = world_.clock().now();
+  strategy_->on_finish(step_);  // of no step: the rate stays that of the last one
+  leave();
+  finish_ = record_of(began, world_.clock().now(), net_.take());
+}
+
+void Engine::leave() {
+  if (strategy_->needs_servers()) leave_servers(net_);
+  if (host_) host_->wait();
+  host_.reset();
+}
+
+void Engine::set_lr() {
+  if (lr_ && rate_of_ != step_.t) optimizer_->set_lr(lr_(step_.t));
+  rate_of_ = step_.t;
+}
+
+void Engine::bucket_ready(const Bucket& bucket) {
+  const Stopwatch watch(net_.clock(), hook_seconds_);
+  set_lr();
+  strategy_->on_bucket_ready(step_, bucket);
+}
+
+// What the meter and the clock know; the split of the rest is step()'s.
+StepRecord Engine::record_of(double began, double ended, const Traffic& traffic) const {
+  StepRecord record{.t = step_.t, .lr = optimizer_->lr(), .seconds = ended - began};
+  record.exposed_seconds = traffic.exposed_seconds;
+  record.wire_seconds = traffic.wire_seconds;
+  record.bytes_sent = traffic.bytes_sent;
+  record.bytes_received = traffic.bytes_received;
+  return record;
+}
+
+// Notes the first loss that is not finite and the tensor it came from, for the next exchange.
+void Engine::note_trouble(double loss) {
+  if (std::isfinite(loss) || report_.bad_step >= 0) return;
+  report_.bad_step = step_.t;
+  for (const auto values : {model_.weights(), model_.grads()}) {
+    const std::size_t at = vec::first_nonfinite(values);
+    if (at == values.size()) continue;
+    report_.bad_slot = &model_.slot_at(at) - model_.slots().data();
+    return;
+  }
+}
+
+bool Engine::exchange_health() {
+  if (!health_) return false;
+  report_.step_seconds = net_.clock().now() - step_began_;
+  report_.wants_stop = stop_ != nullptr && stop_->load(std::memory_order_relaxed) ? 1 : 0;
+  return health_->exchange(step_.t, report_);
+}
+
+// All ranks see the same reports, so all stop here or none.
+void Engine::heed_health() {
+  const auto& reports = health_->reports();
+  // The trouble of one rank is soon everybody's: the earliest report names its origin.
+  const auto when = [](const Health::Report& r) { return r.bad_step < 0 ? INT64_MAX : r.bad_step; };
+  const auto first =
+      std::min_element(reports.begin(), reports.end(), [&](const auto& a, const auto& b) { return when(a) < when(b); });
+  if (first->bad_step >= 0) {
+    const std::string where = first->bad_slot < 0
+                                  ? "all weights and gradients were still finite"
+                                  : fmt::format("'{}' holds a value that is not finite",
+                                                model_.slots()[static_cast<std::size_t>(first->bad_slot)].name);
+    fail<DivergedError>(
+        "the loss of rank {} is not a finite number at step {} ({}); try a smaller --lr, a warm-up "
+        "(--lr-warmup-steps) or --clip-norm",
+        first - reports.begin(), first->bad_step, where);
+  }
+  if (std::none_of(reports.begin(), reports.end(), [](const auto& r) { return r.wants_stop != 0; })) return;
+  if (stop_ != nullptr) stop_->store(false, std::memory_order_relaxed);  // spent: a later job is not meant
+  fail<Interrupted>("stopped on request after step {}", step_.t);
+}
+
+}  // namespace slipstream

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Engine: the step loop of one worker, without torch. Session drives it with a module's gradients, SimJob with those of
+// a toy task: what is tested in a SimWorld is what users run.
+//
+// It owns what a strategy needs (optimizer, meter, buckets, learning rate, step number), calls the strategy's hooks in
+// their order, exchanges health reports, and times the phases of a step; nothing else has phase timers. Whoever drives
+// it puts gradients into the model, reports slots as their gradients become complete, and calls step():
+//
+//   Engine engine(world, model, std::move(strategy), {.optimizer = …});
+//   while (…) {
+//     …                                 // gradients into model.grads()
+//     engine.slot_ready(slot);          // as they become complete; step() takes the rest
+//     engine.step(loss);
+//   }
+//   engine.finish();
+//
+// Training thread only. What the engine itself exchanges (first weights, health reports) goes past the meter. It knows
+// nothing of modules, buffers, files and processes.
+#pragma once
+
+#include <slipstream/engine/step_record.h>
+#include <slipstream/fabric/fabric.h>
+#include <slipstream/model/flat_model.h>
+#include <slipstream/optim/optimizer.h>
+#include <slipstream/strategy/strategy.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/health.h"
+#include "fabric/metered_fabric.h"
+#include "model/bucketizer.h"
+#include "server/host.h"
+
+namespace slipstream {
+
+struct EngineOptions {
+  OptimizerOptions optimizer{};
+  std::function<double(std::int64_t)> lr{};  // learning rate by step; empty: optimizer.lr throughout
+  std::int64_t first_step = 0;               // above 0 where a saved job goes on
+  bool health = true;                        // false: no reports, so that a simulation's times are the strategy's alone
+  std::atomic<bool>* stop = nullptr;         // set by anybody to end all ranks; cleared by the engine it has stopped
+};
+
+class Engine {
+ public:
+  // Makes rank 0's weights everybody's, opens the servers where the strategy needs them, and calls on_start. The fabric
+  // and the model must outlive the engine.
+  Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strategy, const EngineOptions& options);
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // The slot's gradient is complete; its bucket may leave. A second report in one step is a ConfigError.
+  void slot_ready(std::size_t slot) { bucketizer_.slot_ready(slot); }
+
+  // Backward is done. Leaves the model ready for the next forward pass, and its gradients zeroed. Stops all ranks at the
+  // same step with DivergedError where any rank's loss is not finite, and with Interrupted where any rank's stop flag
+  // is set.
+  const StepRecord& step(double loss);
+
+  // Drains the strategy, leaves equal weights on all ranks and takes leave of the servers. Once.
+  void finish();
+  // Takes leave of the servers as things are: for a job that was saved and goes on elsewhere. Instead of finish().
+  void leave();
+
+  std::int64_t t() const { return step_.t; }  // the step that is under way
+  const std::vector<Bucket>& buckets() const { return bucketizer_.plan(); }
+  Optimizer& optimizer() { return *optimizer_; }
+  Strategy& strategy() { return *strategy_; }
+
+  // Time and traffic outside of steps.
+  const StepRecord& start_record() const { return start_; }
+  const StepRecord& finish_record() const { return finish_; }
+
+  // Called after every step with its traffic, before step() returns or stops.
+  std::function<void(const StepRecord&, const Traffic&)> on_record;
+
+ private:
+  void set_lr();
+  void bucket_ready(const Bucket& bucket);
+  void note_trouble(double loss);
+  bool exchange_health();
+  void heed_health();
+  StepRecord record_of(double began, double ended, const Traffic& traffic) const;
+
+  Fabric& world_;
+  FlatModel& model_;
+  const std::function<double(std::int64_t)> lr_;
+  std::atomic<bool>* const stop_;
+  std::optional<ServerHost> host_;  // of the parameter server beside this worker
+  MeteredFabric net_;
+  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Strategy> strategy_;  // after what its operations in flight use
+  Step step_;
+  Bucketizer bucketizer_;
+  std::unique_ptr<Health> health_;  // empty: switched off
+  Health::Report report_;
+
+  std::int64_t rate_of_ = -1;  // the step whose learning rate is set
+  double step_began_ = 0;
+  double hook_seconds_ = 0;       // in the strategy's hooks, this step
+  double optimizer_seconds_ = 0;  // of the optimizer, up to the last step
+  StepRecord start_, record_, finish_;
+};
+
+}  // namespace slipstream
