@@ -149,10 +149,9 @@ class C10dSum final : public Operation {
     // The mesh knows better who is to blame: it has a moment to say so.
     mesh_->changed.wait_for(lock, std::chrono::seconds(2), [this] { return mesh_->failure.has_value(); });
     if (!mesh_->failure) {
-      const std::string text =
-          fmt::format("{} gave up on a {}: {}", mesh_->name(mesh_->rank()), what,
-                      ending_->finished ? first_line(ending_->error)
-                                        : fmt::format("no answer within {:.0f} s", timeout.count()));
+      const std::string text = fmt::format(
+          "{} gave up on a {}: {}", mesh_->name(mesh_->rank()), what,
+          ending_->finished ? first_line(ending_->error) : fmt::format("no answer within {:.0f} s", timeout.count()));
       lock.unlock();
       mesh_->fail(text);
       lock.lock();
@@ -196,9 +195,7 @@ class C10dSums final : public DenseSums {
                                     first_line(e.what()));
     }
   }
-  InFlight sum(std::span<float> values) override {
-    return InFlight(std::make_unique<C10dSum>(mesh_, *group_, values));
-  }
+  InFlight sum(std::span<float> values) override { return InFlight(std::make_unique<C10dSum>(mesh_, *group_, values)); }
 
  private:
   const std::shared_ptr<MeshCore> mesh_;
@@ -251,10 +248,11 @@ std::unique_ptr<DenseSums> make_c10d_sums(MeshFabric& net) { return std::make_un
 
 std::unique_ptr<MeshFabric> join_fabric(const Rendezvous& at) {
   if (at.rank == 0 && at.size + at.servers > 1 && !at.encrypted && !at.supervised) {
-    std::fprintf(stderr,
-                 "slipstream: no secret was given: whoever reaches %s:%d can join this job or read it; --secret-file or "
-                 "SLIPSTREAM_SECRET close and encrypt it\n",
-                 at.master_addr.c_str(), at.master_port);
+    std::fprintf(
+        stderr,
+        "slipstream: no secret was given: whoever reaches %s:%d can join this job or read it; --secret-file or "
+        "SLIPSTREAM_SECRET close and encrypt it\n",
+        at.master_addr.c_str(), at.master_port);
   }
   auto net = at.store_prefix.empty() ? std::make_unique<MeshFabric>(at) : join_through_store(at);
   if (at.sums == "c10d" && net->size() > 1 && !at.serves()) net->use(make_c10d_sums(*net));

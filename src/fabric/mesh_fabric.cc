@@ -60,15 +60,15 @@ MeshFabric::MeshFabric(const Rendezvous& rendezvous, const std::function<void(in
   std::string address = "127.0.0.1";
   if (ranks > 1) {
     if (at_.hosts) {
-      hub_ = std::make_unique<Hub>(HubOptions{.address = at_.interface.empty() ? resolved(at_.master_addr)
-                                                                           : interface_match(at_.interface, ""),
-                                              .port = at_.master_port,
-                                              .ranks = ranks,
-                                              .workers = at_.size,
-                                              .key = at_.key,
-                                              .encrypted = at_.encrypted,
-                                              .timeout_seconds = at_.timeout_seconds,
-                                              .join_timeout_seconds = at_.join_timeout_seconds});
+      hub_ = std::make_unique<Hub>(
+          HubOptions{.address = at_.interface.empty() ? resolved(at_.master_addr) : interface_match(at_.interface, ""),
+                     .port = at_.master_port,
+                     .ranks = ranks,
+                     .workers = at_.size,
+                     .key = at_.key,
+                     .encrypted = at_.encrypted,
+                     .timeout_seconds = at_.timeout_seconds,
+                     .join_timeout_seconds = at_.join_timeout_seconds});
       at_.master_port = hub_->port();
       if (publish) publish(at_.master_port);
     }
@@ -165,7 +165,9 @@ InFlight MeshFabric::recv(int from, Tag tag, std::span<std::byte> bytes, std::sp
 
 void MeshFabric::announce(const std::string& text) { mesh_->core().fail(text); }
 
-Fabric::Servers MeshFabric::servers() const { return at_.servers > 0 ? Servers{at_.servers, at_.size} : Fabric::servers(); }
+Fabric::Servers MeshFabric::servers() const {
+  return at_.servers > 0 ? Servers{at_.servers, at_.size} : Fabric::servers();
+}
 
 void MeshFabric::listen(Tag tag, Listener* listener) { mesh_->core().listen(tag, listener); }
 

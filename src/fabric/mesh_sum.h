@@ -77,15 +77,15 @@ class MeshSum final : public Pending {
   const std::span<float> values_;
   const Wire wire_;
   const std::size_t share_;
-  const std::size_t width_;              // bytes of a value on the wire
-  std::vector<std::uint16_t> halves_;    // the vector with 16 bits
-  std::vector<std::byte> scratch_;       // by slot and rank
-  std::vector<float> total_;             // of one chunk
-  std::vector<std::size_t> chunks_;      // of each owner
-  std::vector<std::size_t> first_;       // of each rank: its first transfer
-  std::vector<int> missing_;             // of each of our chunks: contributions that have not come
+  const std::size_t width_;            // bytes of a value on the wire
+  std::vector<std::uint16_t> halves_;  // the vector with 16 bits
+  std::vector<std::byte> scratch_;     // by slot and rank
+  std::vector<float> total_;           // of one chunk
+  std::vector<std::size_t> chunks_;    // of each owner
+  std::vector<std::size_t> first_;     // of each rank: its first transfer
+  std::vector<int> missing_;           // of each of our chunks: contributions that have not come
   const MessageNumbers reduce_, spread_;
-  std::size_t left_ = 0;                 // transfers that have not ended; the I/O thread's
+  std::size_t left_ = 0;  // transfers that have not ended; the I/O thread's
 };
 
 }  // namespace slipstream

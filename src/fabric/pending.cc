@@ -73,10 +73,10 @@ void Pending::wait() {
       before = now;
       continue;
     }
-    const std::string text =
-        fmt::format("{} waited {:.0f} s for {} in a {}: the connection lives, but nothing came; do all ranks run the same "
-                    "steps?",
-                    mesh_->name(mesh_->rank()), timeout.count(), awaited(), what_);
+    const std::string text = fmt::format(
+        "{} waited {:.0f} s for {} in a {}: the connection lives, but nothing came; do all ranks run the same "
+        "steps?",
+        mesh_->name(mesh_->rank()), timeout.count(), awaited(), what_);
     lock.unlock();
     mesh_->fail(text);
     lock.lock();

@@ -59,8 +59,8 @@ class SimMessages::RecvOperation final : public SimOperation {
                         what_, from_, core_.timeout_s, core_.faults.known_lost(from_));
     }
     const auto& sent = expected_->message->bytes;
-    check(sent.size() == bytes_.size() + more_.size(), "{}: the message has {} bytes; both sides must agree on the size",
-          what_, sent.size());
+    check(sent.size() == bytes_.size() + more_.size(),
+          "{}: the message has {} bytes; both sides must agree on the size", what_, sent.size());
     if (!bytes_.empty()) std::memcpy(bytes_.data(), sent.data(), bytes_.size());
     if (!more_.empty()) std::memcpy(more_.data(), sent.data() + bytes_.size(), more_.size());
   }

@@ -63,8 +63,8 @@ class SimPort final : public Fabric {
   using Fabric::sum;
   InFlight sum(std::span<float> values, Wire wire) override;
   InFlight gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
-  using Fabric::send;
   using Fabric::recv;
+  using Fabric::send;
   InFlight send(int to, Tag tag, std::span<const std::byte> bytes, std::span<const std::byte> more) override;
   InFlight recv(int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more) override;
   void announce(const std::string&) override {}  // a failure shows as a rank that ends

@@ -74,9 +74,10 @@ void LaunchOptions::describe(OptionSet& o) {
   o.text("interface", interface, kChangesSpeed, "network interface for the data, for example eth0");
   o.real("timeout", timeout, {1, 86400}, kChangesSpeed, "seconds after which an operation that hangs is an error");
   o.real("join_timeout", join_timeout, {1, 86400}, kChangesSpeed, "seconds to wait for all workers at the start");
-  o.text("secret_file", secret_file, kChangesSpeed,
-         "a file with the job's secret, the same on all machines: nobody joins without it, and all traffic is encrypted "
-         "(also: the environment variable SLIPSTREAM_SECRET)");
+  o.text(
+      "secret_file", secret_file, kChangesSpeed,
+      "a file with the job's secret, the same on all machines: nobody joins without it, and all traffic is encrypted "
+      "(also: the environment variable SLIPSTREAM_SECRET)");
   o.integer("streams", streams, {0, 64}, kChangesSpeed, "connections to each peer; 0: one, several where it is far");
   o.choice("sums", sums, {"auto", "mesh", "c10d"}, kChangesSpeed, "engine of dense fp32 sums");
   o.text(

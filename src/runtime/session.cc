@@ -8,8 +8,8 @@
 
 #include "base/hash.h"
 #include "engine/engine.h"
-#include "model/torch_model.h"
 #include "fabric/c10d_sums.h"
+#include "model/torch_model.h"
 #include "runtime/launch.h"
 
 namespace slipstream {

@@ -17,9 +17,9 @@
 #include "runtime/progress.h"
 #include "runtime/summary.h"
 #include "runtime/trace.h"
+#include "server/host.h"
 #include "task/torch_task.h"
 #include "topology/gather_text.h"
-#include "server/host.h"
 
 namespace slipstream {
 namespace {

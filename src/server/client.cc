@@ -61,8 +61,7 @@ void ServerClient::open(Fabric& net, std::vector<ServerPart> parts, ServerSetup:
     texts.push_back(setup.to_text());
   }
   for (int server = 0; server < at_.count; ++server) {
-    send(server, kUrgent, {.kind = Kind::kSetup},
-         std::as_bytes(std::span(texts[static_cast<std::size_t>(server)])));
+    send(server, kUrgent, {.kind = Kind::kSetup}, std::as_bytes(std::span(texts[static_cast<std::size_t>(server)])));
   }
   for (std::size_t p = 0; p < parts_.size() && net.rank() == 0; ++p) {
     send(parts_[p].server, kUrgent, to_part(Kind::kWeights, p),

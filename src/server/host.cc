@@ -26,8 +26,7 @@ void ServerHost::begins(int from, Tag, const LetterHead& head, std::uint64_t bod
   shard_.admit(ServerMessage::unpack(head, from), body_bytes);
 }
 
-void ServerHost::arrived(int from, Tag tag, const LetterHead& head, std::span<const std::byte> body,
-                         Answers& answers) {
+void ServerHost::arrived(int from, Tag tag, const LetterHead& head, std::span<const std::byte> body, Answers& answers) {
   const ServerMessage message = ServerMessage::unpack(head, from);
   const Tag lane = tag & kBackground;
   for (auto& reply : shard_.handle(lane, message, body)) {

@@ -17,7 +17,7 @@ using Kind = ServerMessage::Kind;
 using Apply = ServerSetup::Apply;
 
 constexpr std::uint64_t kUnknownBytes = 64 << 20;  // most that is taken before the sizes of the parts are known
-constexpr double kKeptScore = 0.9;  // share of the old importance that is kept at an update
+constexpr double kKeptScore = 0.9;                 // share of the old importance that is kept at an update
 
 // State as bytes, written or read in the order it is visited.
 class StateWriter final : public StateVisitor {
@@ -58,7 +58,8 @@ void ShardServer::admit(const ServerMessage& message, std::uint64_t payload_byte
   require(message.payload_bytes == payload_bytes, message,
           fmt::format("it announces {} bytes and has {}", message.payload_bytes, payload_bytes));
   const auto carries = [&](std::uint64_t bytes) {
-    require(payload_bytes == bytes, message, fmt::format("its payload has {} bytes, the part {}", payload_bytes, bytes));
+    require(payload_bytes == bytes, message,
+            fmt::format("its payload has {} bytes, the part {}", payload_bytes, bytes));
   };
   switch (message.kind) {
     case Kind::kWeights:
@@ -384,8 +385,8 @@ const ShardServer::Part& ShardServer::part_of(const ServerMessage& message) cons
 }
 
 void ShardServer::refuse(const ServerMessage& message, const std::string& why) const {
-  static constexpr const char* kNames[] = {"",     "setup",      "weights",     "push", "pull", "push and pull",
-                                           "wait", "state size", "state read", "state write", "bye", "reply"};
+  static constexpr const char* kNames[] = {"",     "setup",      "weights",    "push",        "pull", "push and pull",
+                                           "wait", "state size", "state read", "state write", "bye",  "reply"};
   fail<FabricError>("server {} refuses a {} (part {}, round {}) of rank {}: {}", server_,
                     kNames[static_cast<std::size_t>(message.kind)], message.part, message.round, message.from, why);
 }

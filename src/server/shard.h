@@ -58,10 +58,10 @@ class ShardServer {
     ServerMessage answer;
     std::shared_ptr<const Floats> payload;
   };
-  struct Round {                 // one round of a part while it is gathered
-    std::vector<Floats> early;   // by place in the sum: came before its turn
-    std::vector<bool> came;      // by worker
-    int added = 0;               // places 0 … added-1 are in the sum
+  struct Round {                // one round of a part while it is gathered
+    std::vector<Floats> early;  // by place in the sum: came before its turn
+    std::vector<bool> came;     // by worker
+    int added = 0;              // places 0 … added-1 are in the sum
     Floats sum;
     double lr = 0.0;
     int first = 0;  // who told the rate
@@ -113,9 +113,9 @@ class ShardServer {
   std::vector<bool> set_up_;  // by worker
   std::size_t weighed_ = 0;   // parts that have their first weights
   std::vector<Part> parts_;
-  std::int64_t slowest_ = 0;    // the least of all parts' …
-  std::size_t behind_ = 0;      // … and how many parts are there
-  std::vector<Floats> buffers_;  // used again
+  std::int64_t slowest_ = 0;                                  // the least of all parts' …
+  std::size_t behind_ = 0;                                    // … and how many parts are there
+  std::vector<Floats> buffers_;                               // used again
   std::vector<std::deque<std::shared_ptr<Request>>> queues_;  // by 2 × worker + lane: replies leave in this order
   std::vector<std::shared_ptr<Request>> idle_requests_;       // those that concern all parts
 };

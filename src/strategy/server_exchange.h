@@ -10,8 +10,8 @@
 
 #include <vector>
 
-#include "strategy/server_parts.h"
 #include "server/client.h"
+#include "strategy/server_parts.h"
 
 namespace slipstream {
 

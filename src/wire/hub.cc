@@ -99,16 +99,20 @@ class Hub::State final : public LinkEvents {
   void join(Member& member, const JoinText& join) {
     const auto ranks = static_cast<int>(roster_.ranks.size());
     if (join.ranks != ranks) {
-      return spread(kUsersFault + fmt::format("rank {} was told of {} processes, the rendezvous of {}; start all with the same flags",
-                                join.rank, join.ranks, ranks),
-                    nullptr);
+      return spread(
+          kUsersFault +
+              fmt::format("rank {} was told of {} processes, the rendezvous of {}; start all with the same flags",
+                          join.rank, join.ranks, ranks),
+          nullptr);
     }
     Address& place = roster_.ranks[static_cast<std::size_t>(join.rank)];
     if (place.port != 0 || member.rank != Link::kNobody) {
-      return spread(kUsersFault + fmt::format("two processes claim rank {} of this job (from {} and {}); give every process its own "
-                                "--rank",
-                                join.rank, place.host, join.address.host),
-                    nullptr);
+      return spread(
+          kUsersFault +
+              fmt::format("two processes claim rank {} of this job (from {} and {}); give every process its own "
+                          "--rank",
+                          join.rank, place.host, join.address.host),
+          nullptr);
     }
     place = join.address;
     member.rank = join.rank;

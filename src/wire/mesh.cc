@@ -730,9 +730,7 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
 
 }  // namespace
 
-void MeshCore::throw_failure() const {
-  throw_failure_text(*failure, announced);
-}
+void MeshCore::throw_failure() const { throw_failure_text(*failure, announced); }
 
 Mesh::Mesh(const MeshOptions& options) {
   auto core = std::make_shared<RealMesh>(options);

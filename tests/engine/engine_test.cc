@@ -131,8 +131,10 @@ class TickingFabric final : public Fabric {
     std::copy(mine.begin(), mine.end(), all.begin());
     return {};
   }
-  InFlight send(int, Tag, std::span<const std::byte>) override { return {}; }
-  InFlight recv(int, Tag, std::span<std::byte>) override { return {}; }
+  InFlight send(int, Tag, std::span<const std::byte>, std::span<const std::byte>) override { return {}; }
+  InFlight recv(int, Tag, std::span<std::byte>, std::span<std::byte>) override { return {}; }
+  void announce(const std::string&) override {}
+  void listen(Tag, Listener*) override {}
 
  private:
   struct Ticking final : Clock {

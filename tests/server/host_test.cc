@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The parameter server over the real wire, all ranks threads of this process.
+#include "server/host.h"
+
 #include <gtest/gtest.h>
 
 #include "fabric/loopback.h"
 #include "server/client.h"
-#include "server/host.h"
 
 namespace slipstream {
 namespace {
@@ -22,8 +23,8 @@ std::vector<Floats> train(const std::function<void(const std::function<void(Fabr
     ServerClient client;
     std::optional<ServerHost> host;
     if (ServerHost::needed(net)) host.emplace(net);
-    client.open(net, ServerClient::plan({0, 17, 3000, 5000}, net.servers().count, 4096), ServerSetup::Apply::kMean, false,
-                {.lr = 0.1, .momentum = 0.9}, weights);
+    client.open(net, ServerClient::plan({0, 17, 3000, 5000}, net.servers().count, 4096), ServerSetup::Apply::kMean,
+                false, {.lr = 0.1, .momentum = 0.9}, weights);
     for (int round = 0; round < 8; ++round) {
       for (std::size_t i = 0; i < gradient.size(); ++i) {
         gradient[i] = 0.3F * static_cast<float>((i + static_cast<std::size_t>(round + 3 * net.rank())) % 7) - 1.0F;

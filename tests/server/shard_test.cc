@@ -50,9 +50,7 @@ class Shard {
   std::vector<ShardServer::Reply> ready_;
 };
 
-Floats floats_of(const ShardServer::Reply& reply) {
-  return *reply.payload;
-}
+Floats floats_of(const ShardServer::Reply& reply) { return *reply.payload; }
 
 template <typename Act>
 void expect_refused(const Act& act, const std::vector<std::string>& words) {
@@ -228,11 +226,8 @@ TEST(ShardServer, RefusesWhatMakesNoSense) {
   shard.push(0, 1, 0, {2}, 0.5);
   expect_refused([&] { shard.push(1, 1, 0, {2}, 0.25); }, {"learning rate is 0.25", "rank 0 is 0.5"});
   expect_refused([&] { shard.ask(Kind::kReply, 0, 0); }, {"reply"});
-  expect_refused(
-      [&] {
-        shard.server_.handle(kUrgent, setup_of(0, "x"), payload_of(std::string("x")));
-      },
-      {"introduced itself already"});
+  expect_refused([&] { shard.server_.handle(kUrgent, setup_of(0, "x"), payload_of(std::string("x"))); },
+                 {"introduced itself already"});
 }
 
 TEST(ShardServer, RefusesWorkersThatWereToldSomethingElse) {
@@ -243,11 +238,7 @@ TEST(ShardServer, RefusesWorkersThatWereToldSomethingElse) {
   expect_refused([&] { server.handle(kUrgent, {.kind = Kind::kPull, .from = 1}, {}); }, {"introduced"});
   setup.optimizer.momentum = 0.5;
   text = setup.to_text();
-  expect_refused(
-      [&] {
-        server.handle(kUrgent, setup_of(1, text), payload_of(text));
-      },
-      {"rank 1", "differs"});
+  expect_refused([&] { server.handle(kUrgent, setup_of(1, text), payload_of(text)); }, {"rank 1", "differs"});
 }
 
 TEST(ServerMessage, SurvivesTheWireAndIsRefusedWhereAByteIsWrong) {

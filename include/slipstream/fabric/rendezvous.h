@@ -15,10 +15,10 @@ struct Rendezvous {
   int servers = 0;  // processes that only serve: ranks size … size + servers - 1
   std::string master_addr = "127.0.0.1";
   int master_port = 29500;
-  bool hosts = false;        // this process opens the rendezvous
-  bool supervised = false;   // a supervisor holds it, and stays
-  std::string store_prefix;  // not empty: torchrun's store at master_addr tells where to meet, under this name
-  std::string interface;     // network interface for the data; empty: the one that reaches master_addr
+  bool hosts = false;                // this process opens the rendezvous
+  bool supervised = false;           // a supervisor holds it, and stays
+  std::string store_prefix;          // not empty: torchrun's store at master_addr tells where to meet, under this name
+  std::string interface;             // network interface for the data; empty: the one that reaches master_addr
   double timeout_seconds = 120;      // of one operation, and of a peer's silence
   double join_timeout_seconds = 60;  // for all ranks to appear
 
