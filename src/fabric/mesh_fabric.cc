@@ -37,6 +37,7 @@ MeshOptions mesh_options(const Rendezvous& at, const std::string& address) {
   o.encrypted = at.encrypted;
   o.address = address;
   o.streams = at.streams;
+  o.interrupted = at.interrupted;
   o.timeout_seconds = at.timeout_seconds;
   o.join_timeout_seconds = at.join_timeout_seconds;
   return o;

@@ -22,6 +22,7 @@ namespace {
 using Kind = FrameHead::Kind;
 constexpr double kBeatSeconds = 0.5;
 constexpr double kFlushSeconds = 1;
+constexpr double kTellSeconds = 3;
 
 }  // namespace
 
@@ -183,19 +184,25 @@ class Hub::State final : public LinkEvents {
     std::vector<std::shared_ptr<Link>> links;  // waking may lose one
     for (auto& [link, member] : members_) links.push_back(member.link);
     for (auto& link : links) link->wake();
-    if (joined_ < static_cast<int>(roster_.ranks.size()) && now - began_at_ > options_.join_timeout_seconds) {
-      std::vector<std::string> missing;
-      for (std::size_t r = 0; r < roster_.ranks.size(); ++r) {
-        if (roster_.ranks[r].port == 0) missing.push_back(rank_name(static_cast<int>(r), options_.workers));
-      }
-      spread(fmt::format("{} of {} did not join within {:.0f} s", fmt::join(missing, ", "), roster_.ranks.size(),
-                         options_.join_timeout_seconds),
-             nullptr);
-    }
+    if (joined_ < static_cast<int>(roster_.ranks.size()) && !failure_) look_for_missing(now - began_at_);
     timer_.expires_after(std::chrono::milliseconds(static_cast<int>(1000 * kBeatSeconds)));
     timer_.async_wait([this](const asio::error_code& error) {
       if (!error) tick();
     });
+  }
+
+  void look_for_missing(double waited) {
+    std::vector<std::string> missing;
+    for (std::size_t r = 0; r < roster_.ranks.size(); ++r) {
+      if (roster_.ranks[r].port == 0) missing.push_back(rank_name(static_cast<int>(r), options_.workers));
+    }
+    const std::string names = fmt::format("{} of {}", fmt::join(missing, ", "), roster_.ranks.size());
+    if (waited > options_.join_timeout_seconds) {
+      spread(fmt::format("{} did not join within {:.0f} s", names, options_.join_timeout_seconds), nullptr);
+    } else if (waited > kTellSeconds && options_.tells && !std::exchange(told_, true)) {
+      std::fprintf(stderr, "slipstream: waiting at %s:%d for %s, for %.0f s at most\n", options_.address.c_str(), port(),
+                   names.c_str(), options_.join_timeout_seconds);
+    }
   }
 
   // The last words have left, and the others have closed: closing first could destroy what they have not read yet.
@@ -218,6 +225,7 @@ class Hub::State final : public LinkEvents {
   Roster roster_;  // ports are 0 until a rank has joined
   int joined_ = 0;
   int refusals_ = 0;
+  bool told_ = false;
   double began_at_ = 0, ticked_at_ = 0, closing_at_ = 0;
   std::optional<std::string> failure_;
   std::map<const Link*, Member> members_;

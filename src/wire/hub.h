@@ -24,6 +24,7 @@ struct HubOptions {
   bool encrypted = false;
   double timeout_seconds = 120;      // a rank that has joined and is silent for so long is lost
   double join_timeout_seconds = 60;  // for all ranks to appear
+  bool tells = false;                // says on standard error whom it waits for
 };
 
 class Hub {

@@ -86,7 +86,12 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
       tick();
     });
     std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return joined_ || spread_; });
+    while (!changed.wait_for(lock, std::chrono::milliseconds(100), [this] { return joined_ || spread_; })) {
+      if (!options_.interrupted || !options_.interrupted()) continue;
+      lock.unlock();
+      fail(kUsersWish + fmt::format("{} was asked to stop while the job was starting", name(options_.rank)));
+      lock.lock();
+    }
     if (!failure) return;
     const std::string text = *failure;
     const bool told = announced;

@@ -14,6 +14,7 @@
 #include <slipstream/base/clock.h>
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -39,6 +40,7 @@ struct MeshOptions {
   int streams = 0;                    // connections to each peer; 0: more than one where the peer is far away
   double timeout_seconds = 120;
   double join_timeout_seconds = 60;
+  std::function<bool()> interrupted{};  // asked now and then while others are waited for
   std::string early_failure{};     // this rank cannot join: it only tells the others why
   std::uint64_t window_bytes = 0;  // per peer and lane; 0: 128 MiB over all peers, 1 to 16 MiB each
 };

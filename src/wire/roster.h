@@ -38,8 +38,9 @@ struct Roster {
   static Roster from_text(const std::string& text);  // throws FabricError
 };
 
-// A failure that the user can mend begins with this byte: it ends every rank as a ConfigError.
-inline constexpr char kUsersFault = '\x02';
+// A failure that the user can mend begins with the first of these bytes, and ends every rank as a ConfigError; one that
+// the user asked for, while the job was starting, with the second, and ends every rank as Interrupted.
+inline constexpr char kUsersFault = '\x02', kUsersWish = '\x03';
 [[noreturn]] void throw_failure_text(const std::string& text, bool announced);
 
 // For people: "rank 1", "server 0 (rank 2)" where ranks from `workers` on are servers, "the supervisor" for -1.

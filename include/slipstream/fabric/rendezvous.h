@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <string>
 
 namespace slipstream {
@@ -28,6 +29,8 @@ struct Rendezvous {
   bool encrypted = false;
   int streams = 0;            // connections to each peer; 0: chosen by distance
   std::string sums = "auto";  // engine of dense sums: c10d, mesh or auto
+
+  std::function<bool()> interrupted{};  // true: the user wants to stop; asked while others are waited for
 
   bool serves() const { return rank >= size; }
 };
