@@ -15,7 +15,6 @@ file(GLOB CLI_SOURCES CONFIGURE_DEPENDS src/cli/*.cc)
 list(REMOVE_ITEM CLI_SOURCES ${PROJECT_SOURCE_DIR}/src/cli/main.cc)
 add_library(slipstream_cli STATIC ${CLI_SOURCES})
 target_include_directories(slipstream_cli PRIVATE src)
-target_compile_definitions(slipstream_cli PRIVATE SLIPSTREAM_VERSION="${PROJECT_VERSION}")
 target_link_libraries(slipstream_cli PUBLIC slipstream)
 target_precompile_headers(slipstream_cli PRIVATE <CLI/CLI.hpp>)
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <slipstream/base/error.h>
+#include <slipstream/base/version.h>
 #include <slipstream/cli/cli.h>
 #include <unistd.h>
 
@@ -119,7 +120,7 @@ int launch(const LaunchOptions& options, const Invocation& invocation,
 int run_cli(int argc, char** argv, const Registry& registry) {
   CLI::App app(kAbout, "slipstream");
   app.require_subcommand(1);
-  app.set_version_flag("--version", std::string("slipstream ") + SLIPSTREAM_VERSION);
+  app.set_version_flag("--version", std::string("slipstream ") + version());
   app.get_formatter()->column_width(34);
   std::vector<std::pair<std::string, Verb>> verbs{{"train", add_train(app)},
                                                   {"list", add_list(app)},

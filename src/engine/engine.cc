@@ -81,11 +81,18 @@ const StepRecord& Engine::step(double loss) {
   vec::zero(model_.grads());
   bucketizer_.begin_step();
   ++step_.t;
-  if (news) heed_health();
+  if (news) {
+    refuse_divergence();
+    heed_stop();
+  }
   return record_;
 }
 
 void Engine::finish() {
+  if (health_ && !diverged_) {
+    health_->conclude(report_);
+    refuse_divergence();
+  }
   const double began = world_.clock().now();
   strategy_->on_finish(step_);  // of no step: the rate stays that of the last one
   leave();
@@ -106,7 +113,9 @@ void Engine::set_lr() {
 void Engine::bucket_ready(const Bucket& bucket) {
   const Stopwatch watch(net_.clock(), hook_seconds_);
   set_lr();
+  step_.left_alone = false;
   strategy_->on_bucket_ready(step_, bucket);
+  if (on_taken && !step_.left_alone) on_taken(bucket);
 }
 
 // What the meter and the clock know; the split of the rest is step()'s.
@@ -139,25 +148,34 @@ bool Engine::exchange_health() {
 }
 
 // All ranks see the same reports, so all stop here or none.
-void Engine::heed_health() {
+void Engine::refuse_divergence() {
   const auto& reports = health_->reports();
   // The trouble of one rank is soon everybody's: the earliest report names its origin.
   const auto when = [](const Health::Report& r) { return r.bad_step < 0 ? INT64_MAX : r.bad_step; };
   const auto first =
       std::min_element(reports.begin(), reports.end(), [&](const auto& a, const auto& b) { return when(a) < when(b); });
-  if (first->bad_step >= 0) {
-    const std::string where = first->bad_slot < 0
-                                  ? "all weights and gradients were still finite"
-                                  : fmt::format("'{}' holds a value that is not finite",
-                                                model_.slots()[static_cast<std::size_t>(first->bad_slot)].name);
-    fail<DivergedError>(
-        "the loss of rank {} is not a finite number at step {} ({}); try a smaller --lr, a warm-up "
-        "(--lr-warmup-steps) or --clip-norm",
-        first - reports.begin(), first->bad_step, where);
+  if (first->bad_step < 0) return;
+  diverged_ = true;
+  const std::string where = first->bad_slot < 0
+                                ? "all weights and gradients were still finite"
+                                : fmt::format("'{}' holds a value that is not finite",
+                                              model_.slots()[static_cast<std::size_t>(first->bad_slot)].name);
+  fail<DivergedError>(
+      "the loss of rank {} is not a finite number at step {} ({}); try a smaller --lr, a warm-up "
+      "(--lr-warmup-steps) or --clip-norm",
+      first - reports.begin(), first->bad_step, where);
+}
+
+void Engine::heed_stop() {
+  const auto& reports = health_->reports();
+  std::vector<std::size_t> asked;
+  for (std::size_t r = 0; r < reports.size(); ++r) {
+    if (reports[r].wants_stop != 0) asked.push_back(r);
   }
-  if (std::none_of(reports.begin(), reports.end(), [](const auto& r) { return r.wants_stop != 0; })) return;
+  if (asked.empty()) return;
   if (stop_ != nullptr) stop_->store(false, std::memory_order_relaxed);  // spent: a later job is not meant
-  fail<Interrupted>("stopped on request after step {}", step_.t);
+  fail<Interrupted>("stopped after step {}, as rank{} {} {} asked to", step_.t, asked.size() > 1 ? "s" : "",
+                    fmt::join(asked, ", "), asked.size() > 1 ? "were" : "was");
 }
 
 }  // namespace slipstream

@@ -63,7 +63,9 @@ class Engine {
   // is set.
   const StepRecord& step(double loss);
 
-  // Drains the strategy, leaves equal weights on all ranks and takes leave of the servers. Once.
+  // Drains the strategy, leaves equal weights on all ranks and takes leave of the servers. Once. Throws DivergedError
+  // instead, on all ranks, where any rank's loss was not finite and step() had no time to say so; whoever catches it, or
+  // step()'s, may call finish() then.
   void finish();
   // Takes leave of the servers as things are: for a job that was saved and goes on elsewhere. Instead of finish().
   void leave();
@@ -77,6 +79,9 @@ class Engine {
   const StepRecord& start_record() const { return start_; }
   const StepRecord& finish_record() const { return finish_; }
 
+  // Called when the strategy has used a bucket's gradients: until step() is done they must not change.
+  std::function<void(const Bucket&)> on_taken;
+
   // Called after every step with its traffic, before step() returns or stops.
   std::function<void(const StepRecord&, const Traffic&)> on_record;
 
@@ -85,7 +90,8 @@ class Engine {
   void bucket_ready(const Bucket& bucket);
   void note_trouble(double loss);
   bool exchange_health();
-  void heed_health();
+  void refuse_divergence();
+  void heed_stop();
   StepRecord record_of(double began, double ended, const Traffic& traffic) const;
 
   Fabric& world_;
@@ -100,6 +106,7 @@ class Engine {
   Bucketizer bucketizer_;
   std::unique_ptr<Health> health_;  // empty: switched off
   Health::Report report_;
+  bool diverged_ = false;  // and said so, on all ranks
 
   std::int64_t rate_of_ = -1;  // the step whose learning rate is set
   double step_began_ = 0;

@@ -28,6 +28,8 @@ class Health {
 
   // True when new reports of all ranks are in (see reports()). Call once a step, with the same t on all ranks.
   bool exchange(std::int64_t t, const Report& mine);
+  // Waits until the reports that all ranks hand in now are there: for the end of a run, which no exchange follows.
+  void conclude(const Report& mine);
   const std::vector<Report>& reports() const { return all_; }
 
  private:

@@ -101,7 +101,8 @@ struct Running {
       outcome.first_failure = {
           static_cast<int>(i), code,
           exited ? fmt::format("ended with exit code {}", code)
-                 : fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)))};
+                 : fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status))),
+          exited ? 0 : WTERMSIG(status)};
     }
   }
 };

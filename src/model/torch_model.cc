@@ -27,6 +27,25 @@ struct TorchModel::Hooks {
 
 namespace {
 
+// A tensor whose data() and detach() count their changes in its version, too. Those of a plain tensor's data() begin
+// anew: torch's own clip_grad_norm_ would go unseen.
+struct CountedTensor final : c10::TensorImpl {
+  using c10::TensorImpl::TensorImpl;
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(const c10::VariableVersion&,
+                                                              bool may_change) const override {
+    return c10::TensorImpl::shallow_copy_and_detach(version_counter(), may_change);
+  }
+  c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(c10::VariableVersion&&, bool may_change) const override {
+    return c10::TensorImpl::shallow_copy_and_detach(version_counter(), may_change);
+  }
+};
+
+torch::Tensor counted(const torch::Tensor& view) {
+  auto tensor = at::detail::make_tensor<CountedTensor>(c10::Storage(view.storage()), view.key_set(), view.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_contiguous(view.sizes());
+  return tensor;
+}
+
 void require_in_place(const torch::Tensor& parameter, const torch::Tensor& view, const std::string& name) {
   const auto& grad = parameter.grad();
   if (grad.defined() && grad.data_ptr() == view.data_ptr()) return;
@@ -77,11 +96,12 @@ TorchModel::TorchModel(torch::nn::Module& module) : module_(module), hooks_(std:
   if (hooks_->parameters.empty()) fail<ConfigError>("the model has no parameter that requires a gradient");
 
   flat_ = std::make_unique<FlatModel>(sizes);
+  unseal();
   for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
     torch::Tensor& p = hooks_->parameters[i];
     const Slot& slot = flat_->slots()[i];
     auto weights = torch::from_blob(flat_->weights().data() + slot.offset, p.sizes());
-    auto grads = torch::from_blob(flat_->grads().data() + slot.offset, p.sizes());
+    auto grads = counted(torch::from_blob(flat_->grads().data() + slot.offset, p.sizes()));
     weights.copy_(p.detach());
     p.set_data(weights);
     p.mutable_grad() = grads;
@@ -108,9 +128,28 @@ void TorchModel::on_gradient(std::function<void(std::size_t)> on_ready) { hooks_
 
 void TorchModel::check_gradients() const {
   for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
-    require_in_place(hooks_->parameters[i], hooks_->views[i], flat_->slots()[i].name);
+    const std::string& name = flat_->slots()[i].name;
+    require_in_place(hooks_->parameters[i], hooks_->views[i], name);
+    if (versions_[i] < 0 || versions_[i] == hooks_->views[i]._version()) continue;
+    fail<ConfigError>(
+        "the gradient of parameter '{}' was changed between backward() and step(), when it was under way to the other "
+        "ranks already; to clip gradients set clip_norm in the optimizer's options (it clips their mean), or keep "
+        "Session::hold() alive during backward(): then gradients leave in step() and may be changed before",
+        name);
   }
 }
+
+void TorchModel::seal(std::size_t first, std::size_t end) {
+  for (std::size_t i = first; i < end; ++i) {
+    torch::Tensor& grad = hooks_->parameters[i].mutable_grad();
+    if (!grad.is_same(hooks_->views[i])) grad = hooks_->views[i];  // zero_grad(false) puts another tensor in its place
+    versions_[i] = hooks_->views[i]._version();
+  }
+}
+
+void TorchModel::unseal() { versions_.assign(hooks_->parameters.size(), -1); }
+
+c10::IntArrayRef TorchModel::shape(std::size_t slot) const { return hooks_->parameters[slot].sizes(); }
 
 void TorchModel::save_state_dict(const std::string& path) const {
   c10::Dict<std::string, torch::Tensor> dict;

@@ -31,7 +31,15 @@ class TorchModel {
 
   // `on_ready(slot)` is called during backward, once per slot and backward pass.
   void on_gradient(std::function<void(std::size_t)> on_ready);
-  void check_gradients() const;  // throws ConfigError naming a parameter whose gradient has left the flat buffer
+  // Throws ConfigError naming a parameter whose gradient has left the flat buffer, or has changed since seal().
+  void check_gradients() const;
+
+  // The gradients of slots [first, end) are in use: check_gradients() notices torch operations that change them. Until
+  // unseal(). Changes through FlatModel::grads(), which are ours, do not count.
+  void seal(std::size_t first, std::size_t end);
+  void unseal();
+
+  c10::IntArrayRef shape(std::size_t slot) const;
 
   // What is neither trained nor flat: buffers (BatchNorm's running statistics) and frozen parameters.
   std::vector<torch::Tensor>& others() { return others_; }
@@ -45,7 +53,8 @@ class TorchModel {
   torch::nn::Module& module_;
   std::vector<torch::Tensor> others_;  // buffers, frozen parameters
   std::unique_ptr<FlatModel> flat_;
-  std::shared_ptr<Hooks> hooks_;  // shared with the autograd graph
+  std::shared_ptr<Hooks> hooks_;        // shared with the autograd graph
+  std::vector<std::int64_t> versions_;  // by slot: of the gradient when it was sealed; -1: it is not
 };
 
 }  // namespace slipstream

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <slipstream/base/error.h>
+#include <slipstream/base/version.h>
 #include <slipstream/runtime/session.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cstdint>
 
 #include "base/hash.h"
+#include "engine/agreement.h"
 #include "engine/engine.h"
 #include "fabric/c10d_sums.h"
 #include "model/torch_model.h"
@@ -37,6 +39,27 @@ void share(Fabric& net, std::vector<torch::Tensor>& tensors, bool average) {
   }
 }
 
+// The strategy, once all ranks are known to have been given the same: options, parameters and this library's version.
+std::unique_ptr<Strategy> agreed_strategy(Fabric& world, TorchModel& model, const SessionOptions& options) {
+  const auto configured = options.registry.configure(options.strategy, options.set);
+  Facts facts{{"version", version()}, {"strategy", options.strategy}};
+  add_options(facts, configured.options);
+  OptimizerOptions optimizer = options.optimizer;
+  OptionSet described("optimizer");
+  optimizer.describe(described);
+  add_options(facts, described);
+  if (options.lr) facts.push_back({"lr at step 0", fmt::format("{}", options.lr(0))});
+  const auto& slots = model.flat().slots();
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    facts.push_back({"parameter " + slots[i].name, fmt::format("[{}]", fmt::join(model.shape(i), ", "))});
+  }
+  for (const torch::Tensor& other : model.others()) {
+    facts.push_back({"buffer or frozen parameter", fmt::format("[{}]", fmt::join(other.sizes(), ", "))});
+  }
+  require_same(world, facts, "start all of them with the same options and the same model");
+  return configured.make();
+}
+
 }  // namespace
 
 struct Session::State {
@@ -48,7 +71,7 @@ struct Session::State {
   State(Fabric& fabric, torch::nn::Module& module, const SessionOptions& options)
       : world(fabric),
         model(module),
-        engine(fabric, model.flat(), options.registry.configure(options.strategy, options.set).make(),
+        engine(fabric, model.flat(), agreed_strategy(fabric, model, options),
                {.optimizer = options.optimizer, .lr = options.lr, .stop = &stop_requested}) {}
 };
 
@@ -59,7 +82,9 @@ Session::Session(Fabric& world, torch::nn::Module& module, const SessionOptions&
   s.model.on_gradient([&s](std::size_t slot) {
     if (!s.held) s.engine.slot_ready(slot);
   });
+  s.engine.on_taken = [&s](const Bucket& bucket) { s.model.seal(bucket.first_slot, bucket.end_slot); };
   s.engine.on_record = [this](const StepRecord& record, const Traffic& traffic) {
+    state_->model.unseal();
     if (on_record) on_record(record, traffic);
   };
 }

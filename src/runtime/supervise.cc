@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -47,6 +48,18 @@ class Complaints {
  private:
   int ends_[2];
 };
+
+// A worker that got SIGINT or SIGTERM stops all workers at one step, and they end with this code; the first of them is
+// not to be blamed, nor the rest to be hurried.
+bool stopped_on_request(const CrewFailure& failure) {
+  return failure.signal == 0 && failure.exit_code == Interrupted("").exit_code();
+}
+
+int job_exit_code(const CrewFailure& first) {
+  const bool asked_to_end = stopped_on_request(first) || first.signal == SIGINT || first.signal == SIGTERM;
+  if (asked_to_end) return Interrupted("").exit_code();
+  return first.exit_code >= 126 ? FabricError("").exit_code() : first.exit_code;
+}
 
 }  // namespace
 
@@ -94,6 +107,7 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
   }
 
   const CrewOutcome outcome = run_crew(std::move(members), [&hub, workers](const CrewFailure& failure) {
+    if (stopped_on_request(failure)) return;
     const bool serves = failure.member >= workers;
     const std::string text = fmt::format("{} {} {}; the job cannot go on without it", serves ? "server" : "worker",
                                          failure.member - (serves ? workers : 0), failure.how);
@@ -101,10 +115,8 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
     if (failure.exit_code >= 126) std::fprintf(stderr, "slipstream: %s\n", text.c_str());  // it could not say so itself
   });
   for (const std::string& text : complaints.distinct()) std::fprintf(stderr, "slipstream: %s\n", text.c_str());
-  if (outcome.interrupted) return 130;
-  if (!outcome.first_failure) return 0;
-  const int code = outcome.first_failure->exit_code;
-  return code >= 126 ? FabricError("").exit_code() : code;
+  if (outcome.interrupted) return Interrupted("").exit_code();
+  return outcome.first_failure ? job_exit_code(*outcome.first_failure) : 0;
 }
 
 }  // namespace slipstream

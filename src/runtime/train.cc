@@ -12,6 +12,7 @@
 #include <numeric>
 #include <optional>
 
+#include "engine/agreement.h"
 #include "fabric/c10d_sums.h"
 #include "runtime/ledger.h"
 #include "runtime/progress.h"
@@ -41,12 +42,20 @@ void require_same_config(Fabric& net, const TrainConfig& config, const Registry&
   shared.out.clear();  // these may differ
   shared.launch = {};
   shared.json = shared.verbose = false;
-  const auto texts = gather_text(net, shared.to_toml(registry));
-  for (std::size_t r = 1; r < texts.size(); ++r) {
-    if (texts[r] != texts[0]) {
-      fail<ConfigError>("ranks 0 and {} were given different options; start all of them with the same flags", r);
-    }
-  }
+  Facts facts;
+  OptionSet options("configuration");
+  shared.describe(options);
+  add_options(facts, options);
+  add_options(facts, registry.configure(config.strategy, config.set).options);
+  require_same(net, facts, "start all of them with the same flags");
+}
+
+// Only rank 0 writes the trace, but all must take part in it: its --out decides, whatever the others were given.
+bool is_traced(Fabric& net, const TrainConfig& config) {
+  const char mine = config.out.empty() ? 0 : 1;
+  std::vector<char> all(static_cast<std::size_t>(net.size()));
+  net.gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))).wait();
+  return all[0] != 0;
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -108,10 +117,8 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
   Summary summary;
   std::optional<Ledger> ledger;
   std::optional<Trace> trace;
-  if (!config.out.empty()) {
-    ledger.emplace(fmt::format("{}/ledger.rank{}.jsonl", config.out, net.rank()));
-    trace.emplace(net.rank(), clock_offset(net), config.trace_steps);
-  }
+  if (!config.out.empty()) ledger.emplace(fmt::format("{}/ledger.rank{}.jsonl", config.out, net.rank()));
+  if (is_traced(net, config)) trace.emplace(net.rank(), clock_offset(net), config.trace_steps);
   std::optional<Progress> progress;
   if (speaks) progress.emplace(isatty(STDERR_FILENO) == 1, total, static_cast<double>(task->samples_per_step()));
   session.on_record = [&](const StepRecord& record, const Traffic& traffic) {
@@ -142,8 +149,9 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
         progress->step(record);
       }
     }
-  } catch (const Interrupted&) {  // on all ranks, at the same step
+  } catch (const Interrupted& stop) {  // on all ranks, at the same step
     summary.interrupted = true;
+    if (progress) progress->say(stop.what());
   }
   const double ended = net.clock().now();
   if (progress) progress->finish();

@@ -9,6 +9,7 @@ void Bsp::on_start(Step& s) {
 
 void Bsp::on_bucket_ready(Step& s, const Bucket& bucket) {
   if (options_.overlap) exchange_.push_pull(s, bucket, 0);  // (1)
+  s.left_alone = !options_.overlap;
 }
 
 void Bsp::on_step(Step& s) {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <slipstream/base/error.h>
 
+#include <array>
 #include <cmath>
 #include <string>
 
@@ -211,9 +212,73 @@ TEST(Engine, AStopFlagStopsAllRanksAtOneStepAndIsSpent) {
     if (rank == 2 && engine.t() == 4) stop = true;
     return 1.0;
   });
-  EXPECT_NE(ends[0].find("stopped on request"), std::string::npos) << ends[0];
+  EXPECT_NE(ends[0].find("stopped after step"), std::string::npos) << ends[0];
   for (const std::string& end : ends) EXPECT_EQ(end, ends[0]);
   EXPECT_FALSE(stop);
+}
+
+TEST(Engine, TheRankThatWasAskedToStopIsNamed) {
+  std::array<std::atomic<bool>, 3> stops{};
+  run(3, [&](SimPort& port) {
+    FlatModel model(kThreeSlots);
+    Engine engine(port, model, std::make_unique<Witness>(), {.stop = &stops[static_cast<std::size_t>(port.rank())]});
+    stops[1] = true;
+    try {
+      for (int t = 0; t < 50; ++t) engine.step(1);
+      ADD_FAILURE() << "was not stopped";
+    } catch (const Interrupted& e) {
+      EXPECT_EQ(e.what(), fmt::format("stopped after step {}, as rank 1 was asked to", engine.t()));
+    }
+  });
+}
+
+// However short the run: the loss of its only step is not finite, and no exchange follows that could tell.
+TEST(Engine, FinishRefusesALossThatNoStepHadTimeToReport) {
+  std::vector<std::string> ends(3), calls;
+  run(3, [&](SimPort& port) {
+    FlatModel model(kThreeSlots);
+    Engine engine(port, model, std::make_unique<Witness>(port.rank() == 0 ? &calls : nullptr), {});
+    engine.step(port.rank() == 2 ? INFINITY : 1.0);
+    try {
+      engine.finish();
+    } catch (const DivergedError& e) {
+      ends[static_cast<std::size_t>(port.rank())] = e.what();
+    }
+    if (port.rank() == 0) {
+      EXPECT_NE(calls.back(), "finish 1 lr 0.05") << "it refuses first";
+    }
+    engine.finish();  // who wants the weights all the same
+  });
+  EXPECT_EQ(calls.back(), "finish 1 lr 0.05");
+  for (const std::string& end : ends) {
+    EXPECT_EQ(end, ends[0]);
+    EXPECT_NE(end.find("rank 2 is not a finite number at step 0 "), std::string::npos) << end;
+  }
+}
+
+TEST(Engine, TellsWhichBucketsTheStrategyHasUsed) {
+  struct Picky final : Strategy {
+    BucketRule buckets() const override { return BucketRule::per_slot(); }
+    void on_bucket_ready(Step& s, const Bucket& bucket) override { s.left_alone = bucket.index == 1; }
+    void on_step(Step&) override {}
+    void visit(StateVisitor&) override {}
+  };
+  struct Idle final : Strategy {
+    void on_step(Step&) override {}
+    void visit(StateVisitor&) override {}
+  };
+  run(1, [](SimPort& port) {
+    const auto taken = [&port](std::unique_ptr<Strategy> strategy) {
+      FlatModel model(kThreeSlots);
+      Engine engine(port, model, std::move(strategy), {});
+      std::vector<int> buckets;
+      engine.on_taken = [&](const Bucket& bucket) { buckets.push_back(bucket.index); };
+      engine.step(1);
+      return buckets;
+    };
+    EXPECT_EQ(taken(std::make_unique<Picky>()), (std::vector<int>{0, 2}));
+    EXPECT_TRUE(taken(std::make_unique<Idle>()).empty()) << "it does not look at buckets at all";
+  });
 }
 
 TEST(Engine, WithoutHealthNobodyIsAskedAndNoTimePasses) {

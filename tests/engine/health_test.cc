@@ -77,6 +77,20 @@ TEST(Health, ReadsAReportOneExchangeLater) {
   for (std::size_t i = 0; i < 5; ++i) EXPECT_EQ(learnt[1].reports[i][0].wants_stop, static_cast<std::int64_t>(i));
 }
 
+TEST(Health, ConcludesWithTheReportsOfNowWhateverWasUnderWay) {
+  for (int exchanges : {0, 1, 3}) {
+    SimWorldOptions options;
+    options.ranks = 3;
+    SimWorld(options).run([&](SimPort& port) {
+      Health health(port);
+      for (int t = 0; t < exchanges; ++t) health.exchange(t, {.step_seconds = 2});
+      health.conclude({.bad_step = 10 + port.rank()});
+      ASSERT_EQ(health.reports().size(), 3U);
+      for (int r = 0; r < 3; ++r) EXPECT_EQ(health.reports()[static_cast<std::size_t>(r)].bad_step, 10 + r);
+    });
+  }
+}
+
 TEST(Health, AStragglerChangesNothingButTime) {
   const Mine mine = [](int rank, std::int64_t t) { return Health::Report{.step_seconds = 0.2 + rank, .bad_step = t}; };
   const auto usual = exchange(3, 20, mine), late = exchange(3, 20, mine, 9.0);

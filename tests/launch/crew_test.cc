@@ -68,6 +68,7 @@ TEST(Crew, NamesTheMemberThatFailedAndHow) {
   EXPECT_EQ(outcome.first_failure->member, 1);
   EXPECT_EQ(outcome.first_failure->exit_code, 3);
   EXPECT_EQ(outcome.first_failure->how, "ended with exit code 3");
+  EXPECT_EQ(outcome.first_failure->signal, 0);
   EXPECT_EQ(outcome.worst, 3);
 }
 
@@ -76,6 +77,7 @@ TEST(Crew, NamesTheSignalThatKilledAMember) {
   ASSERT_TRUE(outcome.first_failure.has_value());
   EXPECT_EQ(outcome.first_failure->exit_code, 128 + 9);
   EXPECT_EQ(outcome.first_failure->how, "was killed by signal 9 (Killed)");
+  EXPECT_EQ(outcome.first_failure->signal, 9);
 }
 
 TEST(Crew, AnUnknownCommandIsExitCode127) {

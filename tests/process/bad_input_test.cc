@@ -98,8 +98,19 @@ TEST_F(BadUsage, RankNeedsTheRestOfThePlacement) {
 TEST_F(BadUsage, DifferentFlagsOnTwoRanksAreRefusedByBoth) {
   const std::string port = free_port();
   Program one(train(Words{"--lr", "0.2", "--steps", "4"} + by_hand(1, 2, port)));
-  expect_failure(run(train(Words{"--lr", "0.1", "--steps", "4"} + by_hand(0, 2, port))), 2, {"different options"});
-  expect_failure(one.wait(), 2, {"different options"});
+  const Words told{"different options: rank 0 has lr=0.1, rank 1 lr=0.2"};
+  expect_failure(run(train(Words{"--lr", "0.1", "--steps", "4"} + by_hand(0, 2, port))), 2, told);
+  expect_failure(one.wait(), 2, told);
+}
+
+TEST_F(BadUsage, ADifferentOptionOfTheStrategyIsNamed) {
+  const std::string port = free_port();
+  const auto topk = [&](int rank, const std::string& set) {
+    return train(Words{"--strategy", "topk", "--set", set, "--steps", "4"} + by_hand(rank, 2, port));
+  };
+  Program one(topk(1, "density=0.01"));
+  expect_failure(run(topk(0, "density=0.005")), 2, {"rank 0 has density=0.005, rank 1 density=0.01"});
+  expect_failure(one.wait(), 2, {"density"});
 }
 
 TEST_F(BadUsage, TwoProcessesOfOneRankAreRefused) {
@@ -120,6 +131,13 @@ TEST_F(BadUsage, DivergenceIsReportedByAllRanksWithStepAndTensor) {
   Program one(endless(Words{"--lr", "1000"} + by_hand(1, 2, port)));
   expect_failure(run(endless(Words{"--lr", "1000"} + by_hand(0, 2, port))), 2, {"not a finite number at step"});
   expect_failure(one.wait(), 2, {"not a finite number at step"});
+}
+
+// So short that no step is left to tell it.
+TEST_F(BadUsage, DivergenceIsNoSuccessHoweverShortTheRun) {
+  const Ended ended = run(train({"--workers", "2", "--lr", "1000", "--steps", "20", "--out", path("out")}));
+  ASSERT_NE(read_text(path("out/ledger.rank0.jsonl")).find("\"loss\":null"), std::string::npos);
+  expect_failure(ended, 2, {"not a finite number at step"});
 }
 
 TEST_F(BadUsage, RankThatNeverJoinsIsNamed) {

@@ -77,6 +77,8 @@ class Interruption : public Job {
     const Ended ended = job.wait();
     EXPECT_EQ(ended.exit_code, 130) << ended.err;
     expect_words(ended.out, {"interrupted after"});
+    expect_words(ended.err, {"stopped after step"});
+    EXPECT_EQ(ended.err.find("cannot go on"), std::string::npos) << "nobody is to be blamed: " << ended.err;
     const auto summary = read_json(path("out/summary.json"));
     EXPECT_EQ(summary["interrupted"], true);
     EXPECT_EQ(summary["agreement"], true);
@@ -100,6 +102,35 @@ TEST_F(Interruption, OfTheSupervisorAloneKeepsPartialResults) {
 
 TEST_F(Interruption, BySigtermKeepsPartialResults) {
   expect_partial_results(Program::Terminal::kNone, [](const Program& job) { job.send(SIGTERM); });
+}
+
+TEST_F(Interruption, OfOneWorkerStopsAllKeepsPartialResultsAndNamesIt) {
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Program job(endless({"--workers", "3", "--out", path("out")}));
+    ASSERT_TRUE(job.wait_for(kTraining));
+    kill(job.find("--rank", "2"), signal);
+    const Ended ended = job.wait();
+    EXPECT_EQ(ended.exit_code, 130) << ended.err;
+    expect_words(ended.err, {"as rank 2 was asked to"});
+    for (const char* other : {"worker 0", "worker 1", "cannot go on"}) {
+      EXPECT_EQ(ended.err.find(other), std::string::npos) << ended.err;
+    }
+    EXPECT_EQ(read_json(path("out/summary.json"))["interrupted"], true);
+    EXPECT_TRUE(job.all_gone());
+  }
+}
+
+// Before it could have learnt what to do with the signal.
+TEST_F(Interruption, OfAWorkerThatHasOnlyJustStartedNamesItToo) {
+  Program job(endless({"--workers", "3"}));
+  ASSERT_TRUE(job.wait_for_processes(4));
+  kill(job.find("--rank", "1"), SIGTERM);
+  const Ended ended = job.wait();
+  EXPECT_EQ(ended.exit_code, 130) << ended.err;
+  EXPECT_TRUE(ended.err.find("rank 1 was asked to") != std::string::npos ||
+              ended.err.find("worker 1 was killed by signal 15") != std::string::npos)
+      << ended.err;
+  EXPECT_TRUE(job.all_gone());
 }
 
 TEST_F(Interruption, OfOneRankStopsAllRanksOfAJobWithoutASupervisor) {

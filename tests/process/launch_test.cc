@@ -41,6 +41,23 @@ TEST_F(Launch, ByHandGivesTheSameWeights) {
   expect_two_workers_in("hand");
 }
 
+// Rank 0's --out decides whether there is a trace; every rank's whether it has a ledger.
+TEST_F(Launch, OneRankMayKeepResultsAndTheOtherNot) {
+  for (const int keeper : {0, 1}) {
+    const std::string port = free_port(), out = "kept_by_" + std::to_string(keeper);
+    const auto rank = [&](int r) {
+      return train(Words{"--steps", "8"} + (r == keeper ? Words{"--out", path(out)} : Words{}) + by_hand(r, 2, port));
+    };
+    Program first(rank(1));
+    const Ended zero = run(rank(0));
+    EXPECT_EQ(zero.exit_code, 0) << zero.err;
+    EXPECT_EQ(first.wait().exit_code, 0);
+    EXPECT_TRUE(std::filesystem::exists(path(out + "/ledger.rank" + std::to_string(keeper) + ".jsonl")));
+    EXPECT_EQ(std::filesystem::exists(path(out + "/trace.json")), keeper == 0);
+    if (keeper == 0) expect_words(read_text(path(out + "/trace.json")), {"rank 0", "rank 1"});
+  }
+}
+
 TEST_F(Launch, ByTorchrunGivesTheSameWeights) {
   // -r and -t name a rank that is not there: their defaults do not work in torch 1.13 under Python 3.11.
   const Ended ended = run(Words{"/usr/bin/python3", "-m", "torch.distributed.run", "--nproc_per_node", "2",

@@ -380,6 +380,119 @@ TEST(Session, ClearingGradientsByFreeingThemIsAnErrorThatNamesTheParameter) {
   test::expect_error<ConfigError>([&] { session.step(1); }, {"'0.weight'", "zero_grad"});
 }
 
+TEST(Session, RanksThatWereGivenDifferentThingsAreAllToldWhich) {
+  const auto expect_told = [](const auto& options_of, const auto& net_of, const std::vector<std::string>& words) {
+    std::vector<torch::nn::Sequential> nets{net_of(0), net_of(1), net_of(2)};
+    int told = 0;
+    SimWorld({.ranks = 3}).run([&](SimPort& world) {
+      auto& net = nets[static_cast<std::size_t>(world.rank())];
+      test::expect_error<ConfigError>([&] { Session(world, *net, options_of(world.rank())); }, words);
+      ++told;
+    });
+    EXPECT_EQ(told, 3);
+  };
+  const auto same_net = [](int) { return make_net(); };
+  expect_told(
+      [](int rank) {
+        return SessionOptions{.strategy = "topk", .set = {rank == 1 ? "density=0.01" : "density=0.005"}};
+      },
+      same_net, {"rank 0 has density=0.005, rank 1 density=0.01"});
+  expect_told([](int rank) { return SessionOptions{.strategy = rank == 2 ? "local" : "ssgd"}; }, same_net,
+              {"rank 0 has strategy=ssgd, rank 2 strategy=local"});
+  expect_told([](int rank) { return SessionOptions{.optimizer = {.momentum = rank == 0 ? 0.9 : 0.5}}; }, same_net,
+              {"rank 0 has momentum=0.9, rank 1 momentum=0.5"});
+  expect_told([](int rank) { return SessionOptions{.lr = [rank](std::int64_t) { return 0.25 * (1 + rank); }}; },
+              same_net, {"rank 0 has lr at step 0=0.25, rank 1 lr at step 0=0.5"});
+  expect_told([](int) { return SessionOptions{}; },
+              [](int rank) { return torch::nn::Sequential(torch::nn::Linear(6, rank == 0 ? 4 : 8)); },
+              {"rank 0 has parameter 0.weight=[4, 6], rank 1 parameter 0.weight=[8, 6]", "the same model"});
+}
+
+// Two ranks and two backward passes, each followed by what `then` does between backward and the next pass.
+void clip_before_step(const SessionOptions& options,
+                      const std::function<void(Session&, torch::nn::Sequential&)>& then) {
+  auto nets = make_nets(2);
+  run_ranks(2, [&](C10dFabric& world) {
+    auto& net = nets[static_cast<std::size_t>(world.rank())];
+    Session session(world, *net, options);
+    for (std::int64_t t = 0; t < 2; ++t) {
+      loss_of(net, t, world.rank(), 2).backward();
+      then(session, net);
+    }
+  });
+}
+
+TEST(Session, AChangeOfAGradientThatHasLeftIsRefusedAndTheCureNamed) {
+  const std::vector<std::string> words{"'0.weight'", "clip_norm", "hold()"};
+  clip_before_step({}, [&](Session& session, torch::nn::Sequential& net) {
+    if (session.steps() == 0) {  // what does not change them is fine
+      net[0]->as<torch::nn::Linear>()->weight.grad().norm();
+      session.step(1);
+      net->zero_grad(false);
+      return;
+    }
+    torch::nn::utils::clip_grad_norm_(net->parameters(), 0.01);
+    test::expect_error<ConfigError>([&] { session.step(1); }, words);
+  });
+  clip_before_step({.set = {"first_bucket_mb=0", "bucket_mb=0"}}, [&](Session& session, torch::nn::Sequential& net) {
+    if (session.steps() == 0) return void(session.step(1));
+    net->parameters()[2].grad().detach()[1].fill_(7);  // a part of one of them
+    test::expect_error<ConfigError>([&] { session.step(1); }, {"'2.weight'"});
+  });
+}
+
+TEST(Session, GradientsThatLeaveInTheStepOrNeverMayBeClipped) {
+  constexpr double kClip = 0.05;
+  // Each rank clips its own gradient; then they are averaged.
+  auto wanted = make_net();
+  torch::optim::SGD opt(wanted->parameters(), torch::optim::SGDOptions(0.5));
+  for (std::int64_t t = 0; t < 5; ++t) {
+    std::vector<torch::Tensor> sums;
+    for (int rank = 0; rank < 2; ++rank) {
+      opt.zero_grad();
+      loss_of(wanted, t, rank, 2).backward();
+      EXPECT_GT(torch::nn::utils::clip_grad_norm_(wanted->parameters(), kClip), kClip);
+      for (std::size_t i = 0; i < wanted->parameters().size(); ++i) {
+        const auto half = wanted->parameters()[i].grad() / 2;
+        rank == 0 ? sums.push_back(half.clone()) : static_cast<void>(sums[i] += half);
+      }
+    }
+    for (std::size_t i = 0; i < sums.size(); ++i) wanted->parameters()[i].mutable_grad() = sums[i];
+    opt.step();
+  }
+  auto nets = make_nets(2);
+  SimWorld({.ranks = 2}).run([&](SimPort& world) {
+    auto& net = nets[static_cast<std::size_t>(world.rank())];
+    Session session(world, *net, {.optimizer = {.lr = 0.5, .momentum = 0}});
+    for (std::int64_t t = 0; t < 5; ++t) {
+      {
+        const auto hold = session.hold();
+        loss_of(net, t, world.rank(), 2).backward();
+      }
+      torch::nn::utils::clip_grad_norm_(net->parameters(), kClip);
+      session.step(1);
+    }
+    session.finish();
+  });
+  for (const auto& net : nets) EXPECT_LT(worst_difference(net, wanted), 1e-6);
+
+  clip_before_step({.strategy = "local"}, [&](Session& session, torch::nn::Sequential& net) {
+    torch::nn::utils::clip_grad_norm_(net->parameters(), kClip);
+    EXPECT_NO_THROW(session.step(1));
+  });
+}
+
+TEST(Session, FinishRefusesALossThatIsNotFiniteHoweverShortTheRun) {
+  auto nets = make_nets(2);
+  run_ranks(2, [&](C10dFabric& world) {
+    auto& net = nets[static_cast<std::size_t>(world.rank())];
+    Session session(world, *net, {.strategy = "local"});
+    loss_of(net, 0, world.rank(), 2).backward();
+    session.step(world.rank() == 1 ? std::nan("") : 1.0);
+    test::expect_error<DivergedError>([&] { session.finish(); }, {"rank 1", "step 0"});
+  });
+}
+
 TEST(Session, AgreementNoticesOneDifferentBit) {
   auto nets = make_nets(2);
   SimWorld({.ranks = 2}).run([&](SimPort& world) {

@@ -74,7 +74,7 @@ inline std::string gzip(const std::string& plain) {
 
 // Runs `action`, which must throw E with every one of the words in its message.
 template <typename E, typename Action>
-void expect_error(const Action& action, std::initializer_list<std::string> words) {
+void expect_error(const Action& action, const std::vector<std::string>& words) {
   try {
     action();
     ADD_FAILURE() << "nothing was thrown";

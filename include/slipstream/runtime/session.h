@@ -13,6 +13,9 @@
 //
 // Gradients: backward accumulates into one flat buffer, which step() zeroes; never call zero_grad(true). For several
 // backward passes per step keep a hold() alive during all but the last: only then do buckets leave while backward runs.
+// Gradients that have left must not change: with a strategy that sends during backward, clip by the optimizer's
+// clip_norm, or keep a hold() alive during all of backward and change what you like before step().
+//
 // The step itself is the Engine's (src/engine/engine.h); Session ties it to a torch module.
 #pragma once
 
@@ -43,14 +46,16 @@ struct SessionOptions {
 
 class Session {
  public:
-  // Makes rank 0's weights everybody's. The module and the fabric must outlive the session.
+  // Makes rank 0's weights everybody's. The module and the fabric must outlive the session. Throws ConfigError on all
+  // ranks where they were not given the same options or modules; it names the first difference.
   Session(Fabric& world, torch::nn::Module& module, const SessionOptions& options);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   // Call after the (last) backward pass of a step. Stops the job on all ranks, at the same step, with DivergedError
-  // where any rank's loss is not finite, and with Interrupted after request_stop() on any rank.
+  // where any rank's loss is not finite, and with Interrupted after request_stop() on any rank. Throws ConfigError where a
+  // gradient was changed after it had left.
   const StepRecord& step(double loss);
 
   // While this lives, backward passes only accumulate.
@@ -67,7 +72,8 @@ class Session {
   };
   [[nodiscard]] Hold hold();
 
-  // Drains the strategy, leaves equal weights on all ranks and averages the module's buffers. Once.
+  // Drains the strategy, leaves equal weights on all ranks and averages the module's buffers. Once. Throws DivergedError
+  // where any rank's loss was not finite and no step() has said so yet.
   void finish();
 
   void average_buffers();                    // before an evaluation in mid-training

@@ -27,7 +27,8 @@ struct Step {
   FlatModel& model;
   Optimizer& opt;
   Fabric& net;
-  double loss = 0.0;  // of this worker's batch; only in on_step
+  double loss = 0.0;        // of this worker's batch; only in on_step
+  bool left_alone = false;  // set by on_bucket_ready where it did not use the gradients: they may change until on_step
 };
 
 class Strategy {
@@ -36,7 +37,7 @@ class Strategy {
   virtual bool needs_servers() const { return false; }  // see Fabric::servers and topology/server_client.h
   virtual BucketRule buckets() const { return BucketRule::by_bytes(1 << 20, 25 << 20); }
   virtual void on_start(Step&) {}
-  virtual void on_bucket_ready(Step&, const Bucket&) {}
+  virtual void on_bucket_ready(Step& s, const Bucket&) { s.left_alone = true; }
   virtual void on_step(Step&) = 0;
   virtual void on_finish(Step&) {}
 
