@@ -100,7 +100,7 @@ void Engine::finish() {
 }
 
 void Engine::leave() {
-  if (strategy_->needs_servers()) leave_servers(net_);
+  if (strategy_->needs_servers()) leave_servers(net_, stopped_);
   if (host_) host_->wait();
   host_.reset();
 }
@@ -174,6 +174,7 @@ void Engine::heed_stop() {
   }
   if (asked.empty()) return;
   if (stop_ != nullptr) stop_->store(false, std::memory_order_relaxed);  // spent: a later job is not meant
+  stopped_ = true;
   fail<Interrupted>("stopped after step {}, as rank{} {} {} asked to", step_.t, asked.size() > 1 ? "s" : "",
                     fmt::join(asked, ", "), asked.size() > 1 ? "were" : "was");
 }

@@ -108,6 +108,7 @@ class Engine {
   Health::Report report_;
   bool diverged_ = false;  // and said so, on all ranks
 
+  bool stopped_ = false;       // at the user's request
   std::int64_t rate_of_ = -1;  // the step whose learning rate is set
   double step_began_ = 0;
   double hook_seconds_ = 0;       // in the strategy's hooks, this step

@@ -16,8 +16,9 @@
 namespace slipstream {
 namespace {
 
-// From the first failure to SIGTERM; from there, or from the first end after Ctrl-C, to SIGKILL.
-constexpr double kGraceSeconds = 10;
+// From the first failure to SIGTERM, or from the first end after Ctrl-C to SIGKILL; from SIGTERM to SIGKILL.
+constexpr double kGraceSeconds = 5;
+constexpr double kLastSeconds = 2;
 constexpr int kInterrupted = 130;
 constexpr int kNoSuchCommand = 127;
 
@@ -132,11 +133,12 @@ CrewOutcome run_crew(std::vector<CrewMember> members, const std::function<void(c
     if (deadline != 0 && clock.now() > deadline) {
       running.signal_all(running.ending ? SIGKILL : SIGTERM);
       running.ending = true;
-      deadline = clock.now() + kGraceSeconds;
+      deadline = clock.now() + kLastSeconds;
     }
     const siginfo_t info = signals.next();
     if (info.si_signo != SIGINT && info.si_signo != SIGTERM) continue;
     // Ctrl-C (from the kernel) reaches the whole foreground group by itself: passing it on would double it.
+    if (!running.outcome.interrupted) std::fprintf(stderr, "slipstream: stopping; once more to stop at once\n");
     if (running.outcome.interrupted) {
       running.signal_all(SIGKILL);
     } else if (info.si_code != SI_KERNEL) {

@@ -114,6 +114,7 @@ bool Session::agreement() {
   return std::all_of(all.begin(), all.end(), [mine](std::uint64_t theirs) { return theirs == mine; });
 }
 
+bool Session::stop_requested() noexcept { return ::slipstream::stop_requested.load(std::memory_order_relaxed); }
 void Session::request_stop() noexcept { stop_requested.store(true, std::memory_order_relaxed); }
 FlatModel& Session::model() { return state_->model.flat(); }
 std::int64_t Session::steps() const { return state_->engine.t(); }

@@ -82,10 +82,15 @@ Evaluation evaluate(Fabric& net, TorchTask& task) {
 
 }  // namespace
 
-int run_worker(const TrainConfig& config, const Registry& registry, const Rendezvous& at) {
-  stop_on_signals(config.launch.supervised());
-  const auto fabric = join_fabric(at);
-  MeshFabric& net = *fabric;
+namespace {
+
+// How join_fabric learns that the user wants to stop.
+Rendezvous stoppable(Rendezvous at) {
+  at.interrupted = [] { return Session::stop_requested(); };
+  return at;
+}
+
+int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registry, const Rendezvous& at) {
   const bool speaks = net.rank() == 0;
   require_same_config(net, config, registry);
 
@@ -199,12 +204,33 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
   return summary.interrupted ? Interrupted("").exit_code() : 0;
 }
 
+}  // namespace
+
+int run_worker(const TrainConfig& config, const Registry& registry, const Rendezvous& at) {
+  stop_on_signals(config.launch.supervised());
+  const auto net = join_fabric(stoppable(at));
+  try {
+    return train_on(*net, config, registry, at);
+  } catch (const FabricError&) {  // all know it already
+    throw;
+  } catch (const DivergedError&) {  // all ranks agreed on it
+    throw;
+  } catch (const ConfigError& e) {
+    net->announce(kUsersFault + fmt::format("{}", e.what()));
+    throw;
+  } catch (const std::exception& e) {
+    net->announce(fmt::format("rank {} ended: {}", at.rank, e.what()));
+    throw;
+  }
+}
+
 // Ctrl-C reaches all processes of a job at once: the workers stop where they agree, and then take their leave of us.
 int run_server(const Rendezvous& at) {
-  for (const int signal : {SIGINT, SIGTERM}) std::signal(signal, SIG_IGN);
-  const auto net = join_fabric(at);
-  ServerHost(*net).wait();
-  return 0;
+  stop_on_signals(at.supervised);
+  const auto net = join_fabric(stoppable(at));
+  const bool stopped = ServerHost(*net).wait();
+  if (stopped && !at.supervised) std::fprintf(stderr, "slipstream: the workers were asked to stop\n");
+  return stopped ? Interrupted("").exit_code() : 0;
 }
 
 }  // namespace slipstream

@@ -59,7 +59,7 @@ class PushPull {
     client_.open(net, parts, ServerSetup::Apply::kMean, false, {.lr = 1.0, .momentum = 0.0}, weights_);
   }
   void leave() {
-    leave_servers(net_);
+    leave_servers(net_, false);
     if (host_) host_->wait();
     host_.reset();
   }

@@ -6,6 +6,8 @@
 #include <array>
 #include <vector>
 
+#include "wire/roster.h"
+
 namespace slipstream {
 namespace {
 
@@ -36,6 +38,7 @@ void ServerHost::arrived(int from, Tag tag, const LetterHead& head, std::span<co
   if (message.kind != ServerMessage::Kind::kBye) return;
   const std::lock_guard lock(mutex_);
   ++goodbyes_;
+  stopped_ = stopped_ || message.value != 0;
   ended_.notify_all();
 }
 
@@ -45,15 +48,17 @@ void ServerHost::failed(const std::string& text) {
   ended_.notify_all();
 }
 
-void ServerHost::wait() {
+bool ServerHost::wait() {
   const int expected = static_cast<int>(kLanes.size()) * net_.size();
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [&] { return goodbyes_ == expected || failure_; });
-  if (goodbyes_ < expected) throw AnnouncedError(*failure_);
+  if (goodbyes_ < expected) throw_failure_text(*failure_, true);
+  return stopped_;
 }
 
-void leave_servers(Fabric& net) {
-  const auto frame = ServerMessage{.kind = ServerMessage::Kind::kBye, .from = net.rank()}.pack();
+void leave_servers(Fabric& net, bool stopped) {
+  const ServerMessage bye{.kind = ServerMessage::Kind::kBye, .from = net.rank(), .value = stopped ? 1.0 : 0.0};
+  const auto frame = bye.pack();
   std::vector<InFlight> sends;
   const auto at = net.servers();
   for (int server = 0; server < at.count; ++server) {

@@ -25,8 +25,8 @@ class ServerHost final : public Listener {
   ServerHost(const ServerHost&) = delete;
   ServerHost& operator=(const ServerHost&) = delete;
 
-  // Until all workers have said goodbye; throws FabricError where the job fails before.
-  void wait();
+  // Until all workers have said goodbye; throws FabricError where the job fails before. True: they were asked to stop.
+  bool wait();
 
   // A process serves itself where there are no processes that only do that.
   static bool needed(const Fabric& net) { return net.servers().first == 0; }
@@ -42,10 +42,11 @@ class ServerHost final : public Listener {
   std::mutex mutex_;  // guards what follows
   std::condition_variable ended_;
   int goodbyes_ = 0;
+  bool stopped_ = false;
   std::optional<std::string> failure_;
 };
 
-// A worker's last word to all servers, on both lanes.
-void leave_servers(Fabric& net);
+// A worker's last word to all servers, on both lanes. `stopped`: because the user asked for it.
+void leave_servers(Fabric& net, bool stopped);
 
 }  // namespace slipstream

@@ -83,6 +83,7 @@ class Session {
 
   // Asks all ranks to stop soon, at one agreed step; spent once it has stopped a session. Safe in a signal handler.
   static void request_stop() noexcept;
+  static bool stop_requested() noexcept;
 
   FlatModel& model();
   std::int64_t steps() const;
