@@ -17,7 +17,7 @@
 namespace slipstream {
 namespace {
 
-std::atomic<bool> stop_requested{false};  // set by signal handlers, cleared by the engine that was stopped
+std::atomic<bool> stop_flag{false};  // set by signal handlers, cleared by the engine that was stopped
 
 // Makes the tensors equal on all ranks: rank 0's values or, with `average` and floating point, the mean.
 void share(Fabric& net, std::vector<torch::Tensor>& tensors, bool average) {
@@ -72,7 +72,7 @@ struct Session::State {
       : world(fabric),
         model(module),
         engine(fabric, model.flat(), agreed_strategy(fabric, model, options),
-               {.optimizer = options.optimizer, .lr = options.lr, .stop = &stop_requested}) {}
+               {.optimizer = options.optimizer, .lr = options.lr, .stop = &stop_flag}) {}
 };
 
 Session::Session(Fabric& world, torch::nn::Module& module, const SessionOptions& options)
@@ -114,8 +114,8 @@ bool Session::agreement() {
   return std::all_of(all.begin(), all.end(), [mine](std::uint64_t theirs) { return theirs == mine; });
 }
 
-bool Session::stop_requested() noexcept { return ::slipstream::stop_requested.load(std::memory_order_relaxed); }
-void Session::request_stop() noexcept { stop_requested.store(true, std::memory_order_relaxed); }
+bool Session::stop_requested() noexcept { return stop_flag.load(std::memory_order_relaxed); }
+void Session::request_stop() noexcept { stop_flag.store(true, std::memory_order_relaxed); }
 FlatModel& Session::model() { return state_->model.flat(); }
 std::int64_t Session::steps() const { return state_->engine.t(); }
 
