@@ -88,7 +88,7 @@ std::pair<std::string, int> describe_failure(const std::exception& e) {
 // A worker's last words. Destructors are skipped: after a failure some would wait for peers that never answer.
 [[noreturn]] void leave(const std::exception& e, int supervisor_fd) {
   const auto [text, code] = describe_failure(e);
-  if (supervisor_fd < 0) {
+  if (supervisor_fd < 0 || dynamic_cast<const OrphanedError*>(&e) != nullptr) {
     std::fprintf(stderr, "slipstream: %s\n", text.c_str());
   } else if (dynamic_cast<const AnnouncedError*>(&e) == nullptr) {
     (void)!write(supervisor_fd, text.c_str(), text.size() + 1);

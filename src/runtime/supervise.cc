@@ -71,14 +71,16 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
   const Key key = given.value_or(random_key());
   std::optional<Hub> hub;
   const auto open_hub = [&] {
-    hub.emplace(HubOptions{.address = lab ? lab->hub_address() : "127.0.0.1",
-                           .port = static_cast<int>(options.master_port),
-                           .ranks = processes,
-                           .workers = workers,
-                           .key = key,
-                           .encrypted = given.has_value(),
-                           .timeout_seconds = options.timeout,
-                           .join_timeout_seconds = options.join_timeout});
+    hub.emplace(HubOptions{
+        .address = lab ? lab->hub_address() : "127.0.0.1",
+        .port = static_cast<int>(options.master_port),
+        .ranks = processes,
+        .workers = workers,
+        .key = key,
+        .encrypted = given.has_value(),
+        .timeout_seconds = options.timeout,
+        .join_timeout_seconds = options.join_timeout,
+        .on_failure = [](const std::string& text) { std::fprintf(stderr, "slipstream: %s\n", text.c_str()); }});
   };
   lab ? lab->at_hub(open_hub) : open_hub();
 

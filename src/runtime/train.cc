@@ -157,6 +157,7 @@ int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registr
   } catch (const Interrupted& stop) {  // on all ranks, at the same step
     summary.interrupted = true;
     if (progress) progress->say(stop.what());
+    if (!speaks && !at.supervised) std::fprintf(stderr, "slipstream: %s\n", stop.what());
   }
   const double ended = net.clock().now();
   if (progress) progress->finish();

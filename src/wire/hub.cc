@@ -57,7 +57,10 @@ class Hub::State final : public LinkEvents {
   int port() const { return doorway_.port(); }
 
   void announce(const std::string& text) {
-    asio::post(io_, [this, text] { spread(text, nullptr); });
+    asio::post(io_, [this, text] {
+      told_ = true;
+      spread(text, nullptr);
+    });
   }
 
  private:
@@ -139,6 +142,7 @@ class Hub::State final : public LinkEvents {
       if (!closed) refused(link, why);
       return;
     }
+    link.close();
     const int rank = found->second.rank;
     const bool early = rank != Link::kNobody && joined_ < static_cast<int>(roster_.ranks.size()) && !left_.count(&link);
     left_.erase(&link);
@@ -156,9 +160,11 @@ class Hub::State final : public LinkEvents {
     std::fprintf(stderr, "slipstream: the rendezvous refused %s: %s\n", link.address().c_str(), why.c_str());
   }
 
+  // `from`: who told us, and tells the user.
   void spread(const std::string& text, const Link* from) {
     if (failure_) return;
     failure_ = text;
+    if (from == nullptr && !told_ && options_.on_failure) options_.on_failure(text.substr(text[0] < ' ' ? 1 : 0));
     for (auto& [link, member] : members_) {
       if (link == from) continue;
       member.out.text(Kind::kFailure, text);
@@ -177,7 +183,7 @@ class Hub::State final : public LinkEvents {
       if (now - member.heard_at > options_.timeout_seconds && member.rank != Link::kNobody && !left_.count(link)) {
         spread(fmt::format("{} is lost: no sign of life for {:.0f} s", rank_name(member.rank, options_.workers),
                            now - member.heard_at),
-               link);
+               nullptr);
       }
       member.out.beat();
     }
@@ -199,9 +205,9 @@ class Hub::State final : public LinkEvents {
     const std::string names = fmt::format("{} of {}", fmt::join(missing, ", "), roster_.ranks.size());
     if (waited > options_.join_timeout_seconds) {
       spread(fmt::format("{} did not join within {:.0f} s", names, options_.join_timeout_seconds), nullptr);
-    } else if (waited > kTellSeconds && options_.tells && !std::exchange(told_, true)) {
-      std::fprintf(stderr, "slipstream: waiting at %s:%d for %s, for %.0f s at most\n", options_.address.c_str(), port(),
-                   names.c_str(), options_.join_timeout_seconds);
+    } else if (waited > kTellSeconds && options_.tells && !std::exchange(said_missing_, true)) {
+      std::fprintf(stderr, "slipstream: waiting at %s:%d for %s, for %.0f s at most\n", options_.address.c_str(),
+                   port(), names.c_str(), options_.join_timeout_seconds);
     }
   }
 
@@ -225,7 +231,8 @@ class Hub::State final : public LinkEvents {
   Roster roster_;  // ports are 0 until a rank has joined
   int joined_ = 0;
   int refusals_ = 0;
-  bool told_ = false;
+  bool said_missing_ = false;
+  bool told_ = false;  // the failure, by our owner
   double began_at_ = 0, ticked_at_ = 0, closing_at_ = 0;
   std::optional<std::string> failure_;
   std::map<const Link*, Member> members_;

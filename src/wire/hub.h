@@ -8,6 +8,7 @@
 // Thread-safe; one thread of its own.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -22,9 +23,10 @@ struct HubOptions {
   int workers = 1;  // ranks from there on are servers: for names
   Key key{};
   bool encrypted = false;
-  double timeout_seconds = 120;      // a rank that has joined and is silent for so long is lost
-  double join_timeout_seconds = 60;  // for all ranks to appear
-  bool tells = false;                // says on standard error whom it waits for
+  double timeout_seconds = 120;                          // a rank that has joined and is silent for so long is lost
+  double join_timeout_seconds = 60;                      // for all ranks to appear
+  std::function<void(const std::string&)> on_failure{};  // what the hub itself found, for the user; on its thread
+  bool tells = false;                                    // says on standard error whom it waits for
 };
 
 class Hub {

@@ -82,7 +82,7 @@ void Link::introduce() {
 
 void Link::read() {
   std::uint64_t turn = 0;
-  while (!closed_) {
+  while (!closed_ && !deaf_) {
     if (turn > kTurnBytes) {  // others have their turn
       asio::post(socket_.get_executor(), [self = shared_from_this()] { self->guarded([&] { self->read(); }); });
       return;
@@ -203,7 +203,8 @@ void Link::rescue() {
 
 void Link::lose(bool closed, const std::string& why) {
   if (closed_) return;
-  close();
+  if (!ready_ || closed || std::exchange(deaf_, true)) close();
+  if (deaf_ && closed_) return;  // it was told before
   // Later, so that owners may walk over their links while they wake them.
   asio::post(socket_.get_executor(),
              [self = shared_from_this(), closed, why] { self->events_.link_lost(*self, closed, why); });

@@ -40,7 +40,8 @@ class LinkEvents {
   virtual void frame_arrived(Link& link, const FrameHead& head) = 0;  // may throw FabricError
   virtual bool next_frame(Link& link, OutFrame& out) = 0;             // false: there is nothing to send
   virtual void frame_left(Link& link, const OutFrame& out) = 0;
-  // `closed`: the peer closed it; else `why` says what went wrong.
+  // `closed`: the peer closed it; else `why` says what went wrong. Where the peer broke the rules the link is not closed:
+  // nothing more is read, but the peer can be told why.
   virtual void link_lost(Link& link, bool closed, const std::string& why) = 0;
 };
 
@@ -85,7 +86,7 @@ class Link : public std::enable_shared_from_this<Link> {
   Greeting greeting_;
   LinkEvents& events_;
   std::string address_;
-  bool opened_ = false, ready_ = false, closed_ = false, finishing_ = false, finished_ = false;
+  bool opened_ = false, ready_ = false, closed_ = false, finishing_ = false, finished_ = false, deaf_ = false;
   bool awaits_read_ = false, awaits_write_ = false;
 
   std::array<std::byte, kStagingBytes> staging_;  // heads, with what follows them

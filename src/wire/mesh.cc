@@ -389,15 +389,15 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
       return;
     }
     Peer& peer = link.peer == Link::kHub ? hub_ : peer_of(link.peer);
-    std::erase_if(peer.links, [&](const auto& one) { return one.get() == &link; });
+    if (link.closed()) std::erase_if(peer.links, [&](const auto& one) { return one.get() == &link; });
     if (leaving_ || failure_spread_) return;
     if (&peer == &hub_) {
       if (joined_ && (!options_.supervised || hub_.left)) return;  // its work is done
       if (hub_.left && hub_.links.empty() && !peers_meeting())
         return give_up("the rendezvous closed before all had joined");
       if (hub_.left) return;
-      return give_up(fmt::format("{} at {}:{} {}: {}", hub_name(), options_.hub.host, options_.hub.port,
-                                 hub_.joined ? "is lost" : "cannot be joined", why));
+      return give_up(orphaned() + fmt::format("{} at {}:{} {}: {}", hub_name(), options_.hub.host, options_.hub.port,
+                                              hub_.joined ? "is lost" : "cannot be joined", why));
     }
     if (peer.left) {
       if (peer.links.empty() && peer.in.expects()) lose(peer, "it has left the job, and is still waited for");
@@ -412,6 +412,7 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
   }
 
   bool peers_meeting() const { return epoch_ != 0; }
+  std::string orphaned() const { return options_.supervised ? std::string(1, kOrphaned) : ""; }
   std::string hub_name() const {
     return options_.supervised ? "the supervisor" : fmt::format("the rendezvous in {}", name(0));
   }
@@ -688,7 +689,8 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
         const std::lock_guard lock(mutex);
         if (!waiting_for.empty()) during = " during " + waiting_for;
       }
-      give_up(fmt::format("{} is lost: no sign of life for {:.0f} s (seen by {}{})",
+      give_up((peer.rank == Link::kHub ? orphaned() : "") +
+              fmt::format("{} is lost: no sign of life for {:.0f} s (seen by {}{})",
                           peer.rank == Link::kHub ? hub_name() : name(peer.rank), now - peer.heard_at,
                           name(options_.rank), during));
     });

@@ -41,8 +41,8 @@ struct MeshOptions {
   double timeout_seconds = 120;
   double join_timeout_seconds = 60;
   std::function<bool()> interrupted{};  // asked now and then while others are waited for
-  std::string early_failure{};     // this rank cannot join: it only tells the others why
-  std::uint64_t window_bytes = 0;  // per peer and lane; 0: 128 MiB over all peers, 1 to 16 MiB each
+  std::string early_failure{};          // this rank cannot join: it only tells the others why
+  std::uint64_t window_bytes = 0;       // per peer and lane; 0: 128 MiB over all peers, 1 to 16 MiB each
 };
 
 struct MeshCommand {

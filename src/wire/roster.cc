@@ -58,6 +58,7 @@ Roster Roster::from_text(const std::string& text) {
 void throw_failure_text(const std::string& text, bool announced) {
   if (!text.empty() && text[0] == kUsersFault) throw ConfigError(text.substr(1));
   if (!text.empty() && text[0] == kUsersWish) throw Interrupted(text.substr(1));
+  if (!text.empty() && text[0] == kOrphaned) throw OrphanedError(text.substr(1));
   if (announced) throw AnnouncedError(text);
   throw FabricError(text);
 }

@@ -39,8 +39,9 @@ struct Roster {
 };
 
 // A failure that the user can mend begins with the first of these bytes, and ends every rank as a ConfigError; one that
-// the user asked for, while the job was starting, with the second, and ends every rank as Interrupted.
-inline constexpr char kUsersFault = '\x02', kUsersWish = '\x03';
+// the user asked for, while the job was starting, with the second, and ends every rank as Interrupted; the loss of the
+// supervisor with the third: an OrphanedError, which nobody is left to tell the user of.
+inline constexpr char kUsersFault = '\x02', kUsersWish = '\x03', kOrphaned = '\x04';
 [[noreturn]] void throw_failure_text(const std::string& text, bool announced);
 
 // For people: "rank 1", "server 0 (rank 2)" where ranks from `workers` on are servers, "the supervisor" for -1.

@@ -46,6 +46,12 @@ class AnnouncedError : public FabricError {
   using FabricError::FabricError;
 };
 
+// The supervisor is gone: each worker tells the user itself.
+class OrphanedError : public FabricError {
+ public:
+  using FabricError::FabricError;
+};
+
 // Training itself went wrong (the loss is not a number any more). The exit code is that of a bad configuration:
 // the usual cure is a smaller learning rate.
 class DivergedError : public ConfigError {
