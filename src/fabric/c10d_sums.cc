@@ -176,7 +176,7 @@ class C10dSum final : public Operation {
   c10::intrusive_ptr<c10d::Work> work_;
 };
 
-class C10dSums final : public DenseSums {
+class C10dSums final : public C10dEngine {
  public:
   explicit C10dSums(MeshFabric& net) : mesh_(net.core()) {
     // Gloo writes to sockets whose peer may just have died: without this the signal ends us before the error is known.
@@ -198,6 +198,10 @@ class C10dSums final : public DenseSums {
   InFlight sum(std::span<float> values) override { return InFlight(std::make_unique<C10dSum>(mesh_, *group_, values)); }
 
  private:
+  static torch::Tensor view(std::span<std::byte> bytes) {
+    return torch::from_blob(bytes.data(), {static_cast<std::int64_t>(bytes.size())}, torch::kByte);
+  }
+
   const std::shared_ptr<MeshCore> mesh_;
   c10::intrusive_ptr<MeshStore> store_;
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
@@ -244,7 +248,7 @@ std::unique_ptr<MeshFabric> join_through_store(Rendezvous at) {
 
 }  // namespace
 
-std::unique_ptr<DenseSums> make_c10d_sums(MeshFabric& net) { return std::make_unique<C10dSums>(net); }
+std::unique_ptr<C10dEngine> make_c10d_sums(MeshFabric& net) { return std::make_unique<C10dSums>(net); }
 
 std::unique_ptr<MeshFabric> join_fabric(const Rendezvous& at) {
   if (at.rank == 0 && at.size + at.servers > 1 && !at.encrypted && !at.supervised) {

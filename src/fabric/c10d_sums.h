@@ -14,7 +14,13 @@ namespace slipstream {
 // sums that at.sums names. Throws what MeshFabric does.
 std::unique_ptr<MeshFabric> join_fabric(const Rendezvous& at);
 
-// c10d's engine, over connections of its own that the ranks arrange through the mesh. All workers call it.
-std::unique_ptr<DenseSums> make_c10d_sums(MeshFabric& net);
+// c10d's engine, over connections of its own that the ranks arrange through the mesh. Its messages, which block, are
+// there to be compared with ours.
+class C10dEngine : public DenseSums {
+ public:
+  virtual void send(int to, std::span<const std::byte> bytes) = 0;
+  virtual void recv(int from, std::span<std::byte> bytes) = 0;
+};
+std::unique_ptr<C10dEngine> make_c10d_sums(MeshFabric& net);  // all workers call it
 
 }  // namespace slipstream

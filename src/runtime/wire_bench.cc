@@ -19,12 +19,14 @@ namespace {
 // Small whole numbers, so that the sum over ranks is exact in every format and any rank can tell what it must be.
 float contribution(std::size_t i, int rank) { return static_cast<float>((i + static_cast<std::size_t>(rank)) % 5); }
 
-double timed_sum(Fabric& net, std::vector<float>& values, Wire wire) {
+using Sum = std::function<InFlight(std::span<float>)>;
+
+double timed_sum(Fabric& net, std::vector<float>& values, const Sum& sum) {
   for (std::size_t i = 0; i < values.size(); ++i) values[i] = contribution(i, net.rank());
   float ready = 0;
   net.sum(std::span(&ready, 1)).wait();  // start together
   const double began = net.clock().now();
-  net.sum(values, wire).wait();
+  sum(values).wait();
   const double seconds = net.clock().now() - began;
   for (std::size_t i = 0; i < values.size(); ++i) {
     float expected = 0;
@@ -121,6 +123,54 @@ void bench_heading(const std::string& text) {
 
 }  // namespace
 
+namespace {
+
+// Messages between ranks 0 and 1: there and back, and many in one direction. `send` and `recv` wait.
+struct Messenger {
+  std::function<void(std::span<const std::byte>)> send;
+  std::function<void(std::span<std::byte>)> recv;
+};
+
+void bench_messages(MeshFabric& net, const char* engine, const Messenger& with, std::int64_t repeats) {
+  constexpr std::size_t kMany = 2000;
+  const bool first = net.rank() == 0;
+  if (first) {
+    std::printf(
+        "\nmessages between two ranks, %s, every one verified\n\n| %10s | %14s | %14s | %12s "
+        "|\n|---:|---:|---:|---:|\n",
+        engine, "bytes", "one way p50 ms", "one way p99 ms", "messages/s");
+  }
+  for (const std::size_t bytes : {std::size_t{64}, std::size_t{4} << 10, std::size_t{64} << 10, std::size_t{1} << 20}) {
+    std::vector<std::byte> out(bytes), in(bytes);
+    std::vector<double> seconds;
+    for (std::int64_t i = -5; i < std::max<std::int64_t>(100, repeats); ++i) {  // the first are for warming up
+      for (std::size_t b = 0; b < bytes; b += 61) out[b] = static_cast<std::byte>(i + static_cast<std::int64_t>(b));
+      const double began = net.clock().now();
+      if (first) {
+        with.send(out);
+        with.recv(in);
+        if (in != out) fail<FabricError>("a message of {} bytes came back changed", bytes);
+        if (i >= 0) seconds.push_back((net.clock().now() - began) / 2);
+      } else {
+        with.recv(in);
+        with.send(in);
+      }
+    }
+    const double began = net.clock().now();
+    for (std::size_t i = 0; bytes == 64 && i < kMany; ++i) first ? with.send(out) : with.recv(in);
+    std::byte done{};
+    first ? with.recv(std::span(&done, 1)) : with.send(std::span(&done, 1));
+    const double rate = static_cast<double>(kMany) / (net.clock().now() - began);
+    if (!first) continue;
+    std::sort(seconds.begin(), seconds.end());
+    std::printf("| %10zu | %14.3f | %14.3f | %12s |\n", bytes, 1e3 * seconds[seconds.size() / 2],
+                1e3 * seconds[seconds.size() * 99 / 100], bytes == 64 ? fmt::format("{:.0f}", rate).c_str() : "");
+    std::fflush(stdout);
+  }
+}
+
+}  // namespace
+
 int run_wire_bench(const WireBenchOptions& options, const Rendezvous& at) {
   if (options.max_mib < 1 || options.max_mib > 4096) fail<ConfigError>("--max-mib goes from 1 to 4096");
   if (options.repeats < 1 || options.repeats > 100000) fail<ConfigError>("--repeats goes from 1 to 100000");
@@ -128,26 +178,31 @@ int run_wire_bench(const WireBenchOptions& options, const Rendezvous& at) {
   const auto fabric = join_fabric(at);
   MeshFabric& net = *fabric;
   const bool speaks = net.rank() == 0;
-  if (speaks) {
-    bench_heading(fmt::format("sum over {} workers, {}, {}; {} repeats", net.size(), options.wire, net.interface(),
-                              options.repeats));
-  }
   std::vector<std::size_t> sizes;  // in floats
   for (std::size_t bytes = sizeof(float); bytes <= static_cast<std::size_t>(options.max_mib) << 20; bytes *= 4) {
     sizes.push_back(bytes / sizeof(float));
   }
-  for (const std::size_t size : sizes) {
-    std::vector<float> values(size);
-    bench_row(speaks, size * sizeof(float), options.repeats, 2.0 * (net.size() - 1) / net.size(),
-              [&](std::int64_t) { return timed_sum(net, values, wire); });
-  }
+  const auto bench_sums = [&](const char* engine, const Sum& sum) {
+    if (speaks) {
+      bench_heading(fmt::format("sum over {} workers, {}, {}, {}; {} repeats", net.size(), engine, options.wire,
+                                net.interface(), options.repeats));
+    }
+    for (const std::size_t size : sizes) {
+      std::vector<float> values(size);
+      bench_row(speaks, size * sizeof(float), options.repeats, 2.0 * (net.size() - 1) / net.size(),
+                [&](std::int64_t) { return timed_sum(net, values, sum); });
+    }
+    if (speaks) std::printf("\n");
+  };
+  bench_sums("mesh", [&](std::span<float> values) { return net.sum(values, wire); });
+  const auto c10d = net.size() > 1 && !at.encrypted ? make_c10d_sums(net) : nullptr;  // for comparison
+  if (c10d && wire == Wire::kFp32) bench_sums("c10d", [&](std::span<float> values) { return c10d->sum(values); });
 
   PushPull servers(net, sizes);
   // What a worker's port carries in each direction: its own messages and, with a share beside it, those of that share.
   const bool beside = at.servers == 0;
   const double bus = beside ? 2.0 * (net.size() - 1) / net.size() : 1.0;
   if (speaks) {
-    std::printf("\n");
     bench_heading(fmt::format("push and pull, {} workers, {} servers{}; {} repeats", net.size(), net.servers().count,
                               beside ? " beside them" : "", options.repeats));
   }
@@ -156,6 +211,21 @@ int run_wire_bench(const WireBenchOptions& options, const Rendezvous& at) {
               [&](std::int64_t round) { return servers.timed(row, round); });
   }
   servers.leave();
+
+  if (net.size() > 1 && net.rank() < 2) {
+    const int other = 1 - net.rank();
+    bench_messages(
+        net, "mesh",
+        {[&](auto bytes) { net.send(other, 1, bytes).wait(); }, [&](auto bytes) { net.recv(other, 1, bytes).wait(); }},
+        options.repeats);
+    if (c10d) {
+      bench_messages(net, "c10d",
+                     {[&](auto bytes) { c10d->send(other, bytes); }, [&](auto bytes) { c10d->recv(other, bytes); }},
+                     options.repeats);
+    }
+  }
+  float done = 1;
+  net.sum(std::span(&done, 1)).wait();  // nobody leaves before all are done
   return 0;
 }
 

@@ -28,6 +28,16 @@ Tree::Tree(int rank, int size) : parent_(rank == 0 ? -1 : rank & (rank - 1)) {
 }
 
 void TreeSum::sum(Fabric& net, std::span<float> values) {
+  if (net.size() == 2) {  // of two the order does not matter: both ways at once, one delay instead of two
+    const int other = 1 - net.rank();
+    arrived_.resize(values.size());
+    InFlight coming = net.recv(other, kUp, std::as_writable_bytes(std::span(arrived_)));
+    InFlight going = net.send(other, kUp, std::as_bytes(values));
+    coming.wait();
+    going.wait();
+    vec::add(values, arrived_);
+    return;
+  }
   const Tree tree(net.rank(), net.size());
   const std::vector<int>& children = tree.children();
   const std::size_t pieces = pieces_of(values.size());

@@ -12,7 +12,7 @@
 // sends one message to each of its neighbours, at most ceil(log2 P) of them; rank 0 sends that many.
 //
 // Sums travel in pieces: while one goes up, the one before it comes down, so that a wire that carries both ways at once
-// is used both ways. All functions block. All ranks call them in the same order, with the same sizes.
+// is used both ways; between two ranks they cross. All functions block. All ranks call them in the same order, with the same sizes.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
