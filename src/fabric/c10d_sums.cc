@@ -196,6 +196,14 @@ class C10dSums final : public C10dEngine {
     }
   }
   InFlight sum(std::span<float> values) override { return InFlight(std::make_unique<C10dSum>(mesh_, *group_, values)); }
+  void send(int to, std::span<const std::byte> bytes) override {
+    std::vector<torch::Tensor> tensors{view(sendable(bytes))};
+    group_->send(tensors, to, 0)->wait();
+  }
+  void recv(int from, std::span<std::byte> bytes) override {
+    std::vector<torch::Tensor> tensors{view(bytes)};
+    group_->recv(tensors, from, 0)->wait();
+  }
 
  private:
   static torch::Tensor view(std::span<std::byte> bytes) {

@@ -111,6 +111,7 @@ TEST_F(TrainConfigFile, EveryKeyButThoseOfOneProcessIsWritten) {
   TrainConfig config;
   config.launch.workers = 2;
   config.out = config.task.data = config.task.model = config.launch.interface = config.launch.lab = "x";
+  config.launch.secret_file = "x";
   const std::string text = "\n" + config.to_toml(registry_);
   OptionSet options("test");
   config.describe(options);
