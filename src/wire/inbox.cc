@@ -52,10 +52,10 @@ Inbox::Message& Inbox::message_of(Subject& subject, std::uint64_t number) {
   return *subject.slots[number % subject.slots.size()];
 }
 
-void Inbox::require_size(const Message& message, std::uint64_t total, Tag tag) const {
-  if (message.into.bytes() == total) return;
+void Inbox::require_size(const Parts& into, std::uint64_t total, Tag tag) const {
+  if (into.bytes() == total) return;
   fail<FabricError>("{} bytes came where {} are received (tag {}); do all ranks run the same steps?", total,
-                    message.into.bytes(), tag);
+                    into.bytes(), tag);
 }
 
 void Inbox::post(Transfer& transfer) {
@@ -63,12 +63,12 @@ void Inbox::post(Transfer& transfer) {
   Message& message = message_of(subject, transfer.number);
   check(!message.known && !message.thrown_away, "message {} of tag {} is received twice", transfer.number,
         transfer.tag);
+  if (message.begun) require_size(transfer.parts, message.total, transfer.tag);
   message.receive = &transfer;
   message.into = transfer.parts;
   message.known = true;
   ++posted_;
   if (!message.begun) return;
-  require_size(message, message.total, transfer.tag);
   settle_pieces(message, lane_of(transfer.tag));
   if (message.arrived == message.total) finish(subject, message);
 }
@@ -114,7 +114,7 @@ void Inbox::begins(const FrameHead& head) {
   Subject& subject = subject_of(head.tag);
   Message& message = message_of(subject, head.number);
   if (!message.begun) {
-    if (message.known) require_size(message, head.total, head.tag);
+    if (message.known) require_size(message.into, head.total, head.tag);
     if (subject.listener != nullptr && head.total < kLetterHeadBytes) {
       fail<FabricError>("a message of {} bytes is refused: it is too short for a head", head.total);
     }

@@ -79,7 +79,7 @@ class Inbox {
   void hear(Subject& subject);
   void drop_front(Subject& subject);
   Buffer buffer(std::uint64_t bytes);
-  void require_size(const Message& message, std::uint64_t total, Tag tag) const;
+  void require_size(const Parts& into, std::uint64_t total, Tag tag) const;
 
   const int peer_;
   const std::uint64_t window_;
