@@ -12,21 +12,24 @@ Pending::Pending(std::shared_ptr<MeshCore> mesh, std::string what, std::size_t t
     : mesh_(std::move(mesh)),
       what_(std::move(what)),
       count_(transfers),
-      transfers_(std::make_unique<Transfer[]>(transfers)) {}
+      transfers_(std::make_unique<Transfer[]>(transfers)) {
+  for (std::size_t i = 0; i < transfers; ++i) transfers_[i].owner = this;
+}
 
 void Pending::set(std::size_t i, int peer, Tag tag, std::uint64_t number, std::span<std::byte> bytes,
                   std::span<std::byte> more) {
+  const std::lock_guard lock(mesh_->mutex);  // awaited() may look
   Transfer& t = transfers_[i];
   t.peer = peer;
   t.tag = tag;
   t.number = number;
   t.parts.ranges = {bytes, more};
-  t.owner = this;
 }
 
 void Pending::start(std::span<const MeshCommand> commands) {
   {
     const std::lock_guard lock(mesh_->mutex);
+    if (given_up_ && !commands.empty() && commands[0].kind != MeshCommand::Kind::kWithdraw) return;
     running_ += commands.size();
   }
   mesh_->submit(commands);
@@ -94,12 +97,11 @@ void Pending::settle() noexcept {
   try {
     std::unique_lock lock(mesh_->mutex);
     if (finished_ || running_ == 0) return;
+    given_up_ = true;  // from now on nothing more is started
     lock.unlock();
     std::vector<MeshCommand> withdrawals;
-    for (std::size_t i = 0; i < count_; ++i) {
-      if (transfers_[i].owner != nullptr) withdrawals.push_back({MeshCommand::Kind::kWithdraw, &transfers_[i]});
-    }
-    mesh_->submit(withdrawals);
+    for (std::size_t i = 0; i < count_; ++i) withdrawals.push_back({MeshCommand::Kind::kWithdraw, &transfers_[i]});
+    start(withdrawals);  // and answered one by one: no command that names our memory is left behind
     lock.lock();
     waited_ = true;
     const std::chrono::duration<double> timeout(mesh_->timeout_seconds());

@@ -52,7 +52,7 @@ class Pending : public Operation, public TransferOwner {
   std::unique_ptr<Transfer[]> transfers_;
   // Guarded by the mesh's mutex.
   std::size_t running_ = 0;
-  bool complete_ = false, failed_ = false, finished_ = false, waited_ = false;
+  bool complete_ = false, failed_ = false, finished_ = false, waited_ = false, given_up_ = false;
   double finished_at_ = 0;
 };
 

@@ -3,6 +3,7 @@
 
 #include <slipstream/base/error.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -49,6 +50,8 @@ FrameHead FrameHead::unpack(const Bytes& bytes, std::uint32_t epoch) {
     require(f.total > 0 && f.total <= kMessageBytes, "its message has an impossible size");
     require(f.length > 0 && f.length <= kPieceBytes, "its piece has an impossible size");
     require(f.offset < f.total && f.length <= f.total - f.offset, "its piece lies outside its message");
+    require(f.offset % kPieceBytes == 0 && f.length == std::min<std::uint64_t>(kPieceBytes, f.total - f.offset),
+            "its piece is cut elsewhere");
   } else {
     const bool has_text = kind == Kind::kFailure || kind == Kind::kJoin || kind == Kind::kRoster;
     require(f.total == 0 && f.offset == 0 && f.tag == 0, "it has fields that its kind has not");

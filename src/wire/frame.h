@@ -2,7 +2,8 @@
 //
 // Frame: what travels on a mesh connection. A head of 48 bytes, then `length` bytes. A message of the mesh is one or
 // several data frames: long ones are cut into pieces, so that an urgent message never waits behind a long one and
-// several connections can share the bytes of one message.
+// several connections can share the bytes of one message. Pieces are cut at multiples of kPieceBytes; only the last is
+// shorter.
 //
 //   0      4   5     6     7      8       12    16       24      32       40       48
 //   | SLPW | v | kind | lane | 0 | epoch | tag | number | total | offset | length |

@@ -12,6 +12,12 @@ namespace {
 constexpr std::size_t kSpareBuffers = 64;
 constexpr std::uint64_t kPooledBytes = 16 << 10;  // smaller pieces have memory of their own size
 constexpr std::uint64_t kMaxAhead = 1 << 20;      // messages under one tag that are not over
+constexpr std::size_t kSpareMessages = 64;
+
+void require_head(std::uint64_t total) {
+  if (total >= kLetterHeadBytes) return;
+  fail<FabricError>("a message of {} bytes is refused: it is too short for a head", total);
+}
 
 }  // namespace
 
@@ -37,25 +43,19 @@ Inbox::Message& Inbox::message_of(Subject& subject, std::uint64_t number) {
     fail<FabricError>("a frame is refused: message {} of tag {} where {} comes next", number, subject.tag,
                       subject.first);
   }
-  if (number - subject.first >= subject.slots.size()) {  // grow, keeping every message at its place
-    std::size_t size = std::max<std::size_t>(8, subject.slots.size());
-    while (number - subject.first >= size) size *= 2;
-    std::vector<std::unique_ptr<Message>> slots(size);
-    for (std::uint64_t n = subject.first; n < subject.first + subject.slots.size(); ++n) {
-      slots[n % size] = std::move(subject.slots[n % subject.slots.size()]);
-    }
-    for (auto& slot : slots) {
-      if (!slot) slot = std::make_unique<Message>();
-    }
-    subject.slots = std::move(slots);
-  }
-  return *subject.slots[number % subject.slots.size()];
+  const auto found = subject.messages.lower_bound(number);
+  if (found != subject.messages.end() && found->first == number) return found->second;
+  if (spare_messages_.empty()) return subject.messages.try_emplace(found, number)->second;
+  auto node = std::move(spare_messages_.back());
+  spare_messages_.pop_back();
+  node.key() = number;
+  return subject.messages.insert(found, std::move(node))->second;
 }
 
-void Inbox::require_size(const Message& message, std::uint64_t total, Tag tag) const {
-  if (message.into.bytes() == total) return;
+void Inbox::require_size(const Parts& into, std::uint64_t total, Tag tag) const {
+  if (into.bytes() == total) return;
   fail<FabricError>("{} bytes came where {} are received (tag {}); do all ranks run the same steps?", total,
-                    message.into.bytes(), tag);
+                    into.bytes(), tag);
 }
 
 void Inbox::post(Transfer& transfer) {
@@ -63,21 +63,21 @@ void Inbox::post(Transfer& transfer) {
   Message& message = message_of(subject, transfer.number);
   check(!message.known && !message.thrown_away, "message {} of tag {} is received twice", transfer.number,
         transfer.tag);
+  if (message.begun) require_size(transfer.parts, message.total, transfer.tag);
   message.receive = &transfer;
   message.into = transfer.parts;
   message.known = true;
   ++posted_;
   if (!message.begun) return;
-  require_size(message, message.total, transfer.tag);
   settle_pieces(message, lane_of(transfer.tag));
   if (message.arrived == message.total) finish(subject, message);
 }
 
 void Inbox::withdraw(Transfer& transfer) {
   Subject& subject = subject_of(transfer.tag);
-  if (transfer.number < subject.first) return;
-  Message& message = message_of(subject, transfer.number);
-  if (message.receive != &transfer) return;  // it has ended
+  const auto found = subject.messages.find(transfer.number);
+  if (found == subject.messages.end() || found->second.receive != &transfer) return;  // it has ended
+  Message& message = found->second;
   message.receive = nullptr;
   message.known = false;
   message.thrown_away = true;
@@ -86,26 +86,23 @@ void Inbox::withdraw(Transfer& transfer) {
 }
 
 void Inbox::listener_changed(Tag tag) {
+  if (discard_) return;
   const auto found = subjects_.find(tag);
   if (found == subjects_.end()) return;
   Subject& subject = found->second;
   subject.listener = listener_of_(tag);
   if (subject.listener == nullptr) return;
-  for (std::uint64_t n = subject.first; n < subject.first + subject.slots.size(); ++n) {
-    Message& message = message_of(subject, n);
-    for (Piece& piece : message.pieces) {
-      if (piece.offset != 0 || !piece.whole) continue;
-      if (piece.length < kLetterHeadBytes) fail<FabricError>("a message is refused: its head is too short");
-      std::memcpy(message.letter.data(), piece.memory.get(), kLetterHeadBytes);
-      know_letter(subject, message);
-      break;
-    }
+  for (auto& [number, message] : subject.messages) {
+    const auto first = std::find_if(message.pieces.begin(), message.pieces.end(),
+                                    [](const Piece& piece) { return piece.offset == 0 && piece.whole; });
+    if (first != message.pieces.end() && !message.known) know_letter(subject, message, &*first);
     if (message.known) settle_pieces(message, lane_of(tag));
   }
-  if (!subject.slots.empty()) hear(subject);
+  hear(subject);
 }
 
 void Inbox::begins(const FrameHead& head) {
+  if (discard_) return;
   if (lane_of(head.tag) != head.lane) fail<FabricError>("a frame is refused: its tag belongs to the other lane");
   Lane& lane = lanes_[head.lane];
   if (lane.received - lane.taken + charge_of(head.length) > window_) {
@@ -114,31 +111,43 @@ void Inbox::begins(const FrameHead& head) {
   Subject& subject = subject_of(head.tag);
   Message& message = message_of(subject, head.number);
   if (!message.begun) {
-    if (message.known) require_size(message, head.total, head.tag);
-    if (subject.listener != nullptr && head.total < kLetterHeadBytes) {
-      fail<FabricError>("a message of {} bytes is refused: it is too short for a head", head.total);
-    }
-    if (subject.listener != nullptr && head.offset == 0 && head.length < kLetterHeadBytes) {
-      fail<FabricError>("a message is refused: its head is cut in two");
-    }
+    if (message.known) require_size(message.into, head.total, head.tag);
+    if (subject.listener != nullptr) require_head(head.total);
     message.begun = true;
     message.total = head.total;
   }
   if (message.total != head.total) fail<FabricError>("a frame is refused: its message changes its size");
-  if (message.claimed + head.length > message.total)
-    fail<FabricError>("a frame is refused: its bytes were here before");
-  message.claimed += head.length;
+  claim(message, head.offset);
   lane.received += charge_of(head.length);
 }
 
+// A piece begins: once only.
+void Inbox::claim(Message& message, std::uint64_t offset) const {
+  auto& ahead = message.ahead;
+  const auto place = std::lower_bound(ahead.begin(), ahead.end(), offset);
+  if (offset < message.claimed || (place != ahead.end() && *place == offset)) {
+    fail<FabricError>("a frame is refused: its bytes were here before");
+  }
+  if (offset > message.claimed) {
+    ahead.insert(place, offset);
+    return;
+  }
+  std::size_t met = 0;
+  for (message.claimed += FrameHead::kPieceBytes; met < ahead.size() && ahead[met] == message.claimed; ++met) {
+    message.claimed += FrameHead::kPieceBytes;
+  }
+  ahead.erase(ahead.begin(), ahead.begin() + static_cast<std::ptrdiff_t>(met));
+}
+
 std::span<std::byte> Inbox::memory(const FrameHead& head, std::uint64_t at) {
+  if (discard_) return {discard_.get() + at, head.length - at};
   Subject& subject = subject_of(head.tag);
   Message& message = message_of(subject, head.number);
   const bool kept = std::any_of(message.pieces.begin(), message.pieces.end(),
                                 [&](const Piece& piece) { return piece.offset == head.offset; });
   if (subject.listener != nullptr && head.offset == 0 && !message.known && !kept) {
     if (at < kLetterHeadBytes) return std::span(message.letter).subspan(at);
-    know_letter(subject, message);
+    know_letter(subject, message, nullptr);
   }
   for (Piece& piece : message.pieces) {
     if (piece.offset == head.offset) return {piece.memory.get() + at, piece.length - at};
@@ -146,11 +155,17 @@ std::span<std::byte> Inbox::memory(const FrameHead& head, std::uint64_t at) {
   if (message.known) return message.into.at(head.offset + at, head.length - at);
   message.pieces.push_back({head.offset, head.length, buffer(head.length), false});
   kept_bytes_ += head.length;
+  if (head.offset == 0) {  // the listener may have left while the head came in
+    std::memcpy(message.pieces.back().memory.get(), message.letter.data(),
+                std::min<std::uint64_t>(at, kLetterHeadBytes));
+  }
   return {message.pieces.back().memory.get() + at, head.length - at};
 }
 
-// The head of a letter is there: may it come?
-void Inbox::know_letter(Subject& subject, Message& message) {
+// The head of a letter is there, in its place or in the first piece: may it come?
+void Inbox::know_letter(Subject& subject, Message& message, const Piece* kept) {
+  require_head(message.total);  // it may have begun before there was a listener
+  if (kept != nullptr) std::memcpy(message.letter.data(), kept->memory.get(), kLetterHeadBytes);
   const std::uint64_t bytes = message.total - kLetterHeadBytes;
   subject.listener->begins(peer_, subject.tag, message.letter, bytes);
   if (message.body_capacity < bytes) {
@@ -179,14 +194,14 @@ void Inbox::settle_pieces(Message& message, int lane) {
 }
 
 void Inbox::arrived(const FrameHead& head) {
+  if (discard_) return;
   Subject& subject = subject_of(head.tag);
   Message& message = message_of(subject, head.number);
   message.arrived += head.length;
   const auto kept = std::find_if(message.pieces.begin(), message.pieces.end(),
                                  [&](const Piece& piece) { return piece.offset == head.offset; });
   if (subject.listener != nullptr && head.offset == 0 && !message.known) {  // no body, or kept before the listener came
-    if (kept != message.pieces.end()) std::memcpy(message.letter.data(), kept->memory.get(), kLetterHeadBytes);
-    know_letter(subject, message);
+    know_letter(subject, message, kept == message.pieces.end() ? nullptr : &*kept);
   }
   if (kept == message.pieces.end()) {
     lanes_[head.lane].taken += charge_of(head.length);
@@ -197,7 +212,8 @@ void Inbox::arrived(const FrameHead& head) {
   if (message.receive != nullptr) message.receive->moved.store(message.arrived, std::memory_order_relaxed);
   if (message.arrived < message.total) return;
   if (subject.listener != nullptr) return hear(subject);
-  if (message.known || message.thrown_away) finish(subject, message);
+  // A letter whose listener has left waits for the next one.
+  if (message.receive != nullptr || message.thrown_away) finish(subject, message);
 }
 
 void Inbox::finish(Subject& subject, Message& message) {
@@ -210,41 +226,58 @@ void Inbox::finish(Subject& subject, Message& message) {
 }
 
 void Inbox::drop_front(Subject& subject) {
-  while (!subject.slots.empty()) {
-    Message& front = *subject.slots[subject.first % subject.slots.size()];
-    if (!front.over) return;
-    Buffer body = std::move(front.body);
-    const std::uint64_t capacity = front.body_capacity;
-    std::vector<Piece> pieces = std::move(front.pieces);
-    pieces.clear();
-    front = {};
-    front.body = std::move(body);  // memory that the next one uses again
-    front.body_capacity = capacity;
-    front.pieces = std::move(pieces);
+  for (auto front = subject.messages.begin();
+       front != subject.messages.end() && front->first == subject.first && front->second.over;
+       front = subject.messages.begin()) {
     ++subject.first;
+    auto node = subject.messages.extract(front);
+    if (spare_messages_.size() >= kSpareMessages) continue;
+    Message& old = node.mapped();
+    Message fresh;  // with memory that the next one uses again
+    fresh.body = std::move(old.body);
+    fresh.body_capacity = old.body_capacity;
+    fresh.pieces = std::move(old.pieces);
+    fresh.pieces.clear();
+    old = std::move(fresh);
+    spare_messages_.push_back(std::move(node));
   }
 }
 
 // Hands a listener what is there, in the order in which it was sent.
 void Inbox::hear(Subject& subject) {
   for (;;) {
-    Message& next = *subject.slots[subject.first % subject.slots.size()];
-    if (!next.begun || next.arrived < next.total) return;
-    subject.listener->arrived(peer_, subject.tag, next.letter, next.into.ranges[1], answers_);
-    next.over = true;
+    const auto next = subject.messages.find(subject.first);
+    if (next == subject.messages.end()) return;
+    Message& message = next->second;
+    if (!message.begun || message.arrived < message.total) return;
+    subject.listener->arrived(peer_, subject.tag, message.letter, message.into.ranges[1], answers_);
+    message.over = true;
     drop_front(subject);
   }
+}
+
+const Transfer* Inbox::awaited() const {
+  for (const auto& [tag, subject] : subjects_) {
+    for (const auto& [number, message] : subject.messages) {
+      if (message.receive != nullptr) return message.receive;
+    }
+  }
+  return nullptr;
 }
 
 std::vector<Transfer*> Inbox::abandon() {
   std::vector<Transfer*> all;
   for (auto& [tag, subject] : subjects_) {
-    for (auto& message : subject.slots) {
-      if (message && message->receive != nullptr) all.push_back(message->receive);
+    for (auto& [number, message] : subject.messages) {
+      if (message.receive != nullptr) all.push_back(message.receive);
     }
   }
   subjects_.clear();
+  spare_messages_.clear();
+  spare_.clear();
   posted_ = 0;
+  kept_bytes_ = 0;
+  discard_ = std::make_unique_for_overwrite<std::byte[]>(FrameHead::kPieceBytes);
   return all;
 }
 

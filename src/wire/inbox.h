@@ -4,12 +4,14 @@
 // it, or of the listener's letter; what arrives before its receive is kept in pieces of at most 64 KiB, as many as the
 // peer has credit for, and copied when the receive comes. I/O thread only; knows no sockets.
 //
-// Every frame is checked before memory is given to it: a message whose size is not the one posted or changes, a number
-// far ahead, a peer that overdraws its credit, and what a listener refuses end in FabricError.
+// Every frame is checked before memory is given to it: a message whose size is not the one posted or changes, a piece
+// that was here before, a number far ahead, a peer that overdraws its credit, and what a listener refuses end in
+// FabricError. Whatever a peer claims, it makes us allocate no more than a small multiple of the window.
 #pragma once
 
 #include <array>
 #include <functional>
+#include <map>
 #include <memory>
 #include <unordered_map>
 #include <vector>
@@ -42,8 +44,10 @@ class Inbox {
   // Charged bytes of a lane that need no memory of ours any more: the peer may send as many again.
   std::uint64_t taken(int lane) const { return lanes_[static_cast<std::size_t>(lane)].taken; }
   bool expects() const { return posted_ > 0; }  // a receive is posted
+  const Transfer* awaited() const;              // one of them; null: none
   std::uint64_t kept_bytes() const { return kept_bytes_; }
-  std::vector<Transfer*> abandon();  // all posted receives; the inbox forgets everything
+  // All posted receives. The inbox forgets everything, and what still comes is thrown away.
+  std::vector<Transfer*> abandon();
 
  private:
   using Buffer = std::unique_ptr<std::byte[]>;
@@ -56,30 +60,32 @@ class Inbox {
     Transfer* receive = nullptr;
     Parts into{};  // of the receive or of the letter, once `known`
     bool known = false, begun = false, thrown_away = false, over = false;
-    std::uint64_t total = 0, claimed = 0, arrived = 0;
-    std::vector<Piece> pieces;  // came before `into` was known
+    std::uint64_t total = 0, arrived = 0;
+    std::uint64_t claimed = 0;         // all pieces before this offset have begun, …
+    std::vector<std::uint64_t> ahead;  // … and those at these offsets: over several connections one overtakes another
+    std::vector<Piece> pieces;         // came before `into` was known
     LetterHead letter{};
     Buffer body;  // of the letter
     std::uint64_t body_capacity = 0;
   };
-  // The messages under one tag. Slot `number % slots.size()` holds message `number`, from `first` on.
+  // The messages under one tag.
   struct Subject {
     Tag tag = 0;
     Listener* listener = nullptr;
     std::uint64_t first = 0;  // all before are over
-    std::vector<std::unique_ptr<Message>> slots;
+    std::map<std::uint64_t, Message> messages;
   };
 
   Subject& subject_of(Tag tag);
   Message& message_of(Subject& subject, std::uint64_t number);
-  Message& message_of(const FrameHead& head) { return message_of(subject_of(head.tag), head.number); }
-  void know_letter(Subject& subject, Message& message);
+  void claim(Message& message, std::uint64_t offset) const;
+  void know_letter(Subject& subject, Message& message, const Piece* kept);
   void settle_pieces(Message& message, int lane);
   void finish(Subject& subject, Message& message);
   void hear(Subject& subject);
   void drop_front(Subject& subject);
   Buffer buffer(std::uint64_t bytes);
-  void require_size(const Message& message, std::uint64_t total, Tag tag) const;
+  void require_size(const Parts& into, std::uint64_t total, Tag tag) const;
 
   const int peer_;
   const std::uint64_t window_;
@@ -93,6 +99,8 @@ class Inbox {
   std::size_t posted_ = 0;
   std::uint64_t kept_bytes_ = 0;
   std::vector<Buffer> spare_;  // of kPieceBytes each
+  std::vector<std::map<std::uint64_t, Message>::node_type> spare_messages_;
+  Buffer discard_;  // for what comes after abandon()
 };
 
 }  // namespace slipstream

@@ -126,9 +126,7 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
     }
     if (wake) asio::post(io_, [this] { drain(); });
     if (!dead) return;
-    for (const MeshCommand& command : commands) {
-      if (command.kind != MeshCommand::Kind::kWithdraw) command.transfer->owner->ended(*command.transfer, false);
-    }
+    for (const MeshCommand& command : commands) command.transfer->owner->ended(*command.transfer, false);
   }
 
   void listen(Tag tag, Listener* listener) override {
@@ -442,7 +440,7 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
     for (const MeshCommand& command : draining_) {
       Transfer& t = *command.transfer;
       if (failure_spread_) {
-        if (command.kind != MeshCommand::Kind::kWithdraw) t.owner->ended(t, false);
+        t.owner->ended(t, false);
         continue;
       }
       try {
@@ -457,8 +455,9 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
             withdraw(t);
             break;
         }
-      } catch (const std::exception& e) {
+      } catch (const std::exception& e) {  // nobody has it: neither inbox nor outbox
         give_up(fmt::format("{}: {}", name(options_.rank), e.what()));
+        t.owner->ended(t, false);
       }
     }
     draining_.clear();
@@ -472,8 +471,7 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
         std::memcpy(head.data(), t.parts.ranges[0].data(), head.size());
         listener->begins(t.peer, t.tag, head, t.parts.ranges[1].size());
         listener->arrived(t.peer, t.tag, head, t.parts.ranges[1], *this);
-        t.owner->ended(t, true);
-        return;
+        return t.owner->ended(t, true);
       }
       own_[t.tag].sends.push_back(&t);
       return meet(own_[t.tag]);
@@ -490,15 +488,20 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
       return meet(own_[t.tag]);
     }
     Peer& peer = peer_of(t.peer);
-    peer.in.post(t);
-    give_credit(peer, lane_of(t.tag));
+    const int lane = lane_of(t.tag);
+    peer.in.post(t);  // may end it: its owner may be gone
+    give_credit(peer, lane);
     if (peer.in.expects() && peer.left && peer.links.empty())
       lose(peer, "it has left the job, and is still waited for");
   }
 
   void withdraw(Transfer& t) {
-    if (t.peer != options_.rank) return peer_of(t.peer).in.withdraw(t);
-    if (std::erase(own_[t.tag].receives, &t) > 0) t.owner->ended(t, false);
+    if (t.peer != options_.rank) {
+      peer_of(t.peer).in.withdraw(t);
+    } else if (std::erase(own_[t.tag].receives, &t) > 0) {
+      t.owner->ended(t, false);
+    }
+    t.owner->ended(t, false);  // the command itself
   }
 
   // Sends and receives of ourselves, in order.
@@ -545,9 +548,10 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
     announced = from_another;  // those who wait are told when the others have been
   }
 
+  // Later, since whoever finds it may be in the middle of an inbox, and that is emptied then.
   void give_up(const std::string& text) {
     note_failure(text, false);
-    spread_failure();
+    asio::post(io_, [this] { spread_failure(); });
   }
 
   // Tells the others, once, and ends everything.
@@ -637,9 +641,7 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
         late.swap(commands_);
         changed.notify_all();
       }
-      for (const MeshCommand& command : late) {
-        if (command.kind != MeshCommand::Kind::kWithdraw) command.transfer->owner->ended(*command.transfer, false);
-      }
+      for (const MeshCommand& command : late) command.transfer->owner->ended(*command.transfer, false);
       io_.stop();
       return;
     }

@@ -76,7 +76,9 @@ class MeshCore {
   virtual std::string name(int rank) const = 0;
   virtual double timeout_seconds() const = 0;
 
-  // Starts them, in order, with one wake-up of the I/O thread. After a failure they end at once, without success.
+  // Starts them, in order, with one wake-up of the I/O thread. After a failure they end at once, without success. Each
+  // is answered by one ended(); a receive that is withdrawn gets two, its own and the withdrawal's. So who waits for all
+  // answers knows that the mesh has forgotten the transfer.
   virtual void submit(std::span<const MeshCommand> commands) = 0;
   // Messages under this tag go to the listener from now on; null: no more. Returns when the I/O thread knows.
   virtual void listen(Tag tag, Listener* listener) = 0;
