@@ -489,8 +489,9 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
       return meet(own_[t.tag]);
     }
     Peer& peer = peer_of(t.peer);
-    peer.in.post(t);
-    give_credit(peer, lane_of(t.tag));
+    const int lane = lane_of(t.tag);
+    peer.in.post(t);  // it may have ended now, and be gone
+    give_credit(peer, lane);
     if (peer.in.expects() && peer.left && peer.links.empty())
       lose(peer, "it has left the job, and is still waited for");
   }
