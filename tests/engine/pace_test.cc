@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 #include <slipstream/base/error.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <csignal>
 #include <random>
 
 #include "fabric/loopback.h"
@@ -166,6 +170,56 @@ TEST(Pace, ARankThatLeavesInsteadOfEndingIsNamed) {
   });
   for (const std::size_t rank : {0U, 1U}) {
     EXPECT_NE(test::message_of<FabricError>(errors[rank]).find("rank 2"), std::string::npos);
+  }
+}
+
+// Ranks 1 and 2 are processes: one that is killed says no goodbye.
+TEST(Pace, ARankThatIsKilledWhileOthersWaitIsNamed) {
+  std::array<std::array<int, 2>, 3> pipes{};  // tell the rank the port of the rendezvous
+  std::array<pid_t, 3> children{};
+  const auto wait_for_rank_1 = [](MeshFabric& net) -> std::string {
+    try {
+      Pace pace(net);
+      if (net.rank() == 1) raise(SIGKILL);
+      pace.someone_goes_on(0);
+    } catch (const FabricError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  Rendezvous at{.rank = 0, .size = 3, .timeout_seconds = 30, .join_timeout_seconds = 30};
+  for (const int rank : {1, 2}) {
+    auto& ends = pipes[static_cast<std::size_t>(rank)];
+    ASSERT_EQ(pipe(ends.data()), 0);
+    children[static_cast<std::size_t>(rank)] = fork();
+    if (children[static_cast<std::size_t>(rank)] != 0) continue;
+    at.rank = rank;
+    if (read(ends[0], &at.master_port, sizeof at.master_port) != sizeof at.master_port) _exit(1);
+    std::string text;
+    {
+      MeshFabric net(at);
+      text = wait_for_rank_1(net);
+    }
+    _exit(text.find("rank 1") == std::string::npos ? 1 : 0);
+  }
+  at.hosts = true;
+  at.master_port = 0;
+  {
+    MeshFabric net(at, [&](int port) {
+      for (const int rank : {1, 2}) {
+        EXPECT_EQ(write(pipes[static_cast<std::size_t>(rank)][1], &port, sizeof port), ssize_t{sizeof port});
+      }
+    });
+    const std::string text = wait_for_rank_1(net);
+    EXPECT_NE(text.find("rank 1"), std::string::npos) << text;
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(children[1], &status, 0), children[1]);
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(waitpid(children[2], &status, 0), children[2]);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  for (const int rank : {1, 2}) {
+    for (const int end : pipes[static_cast<std::size_t>(rank)]) close(end);
   }
 }
 
