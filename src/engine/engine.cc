@@ -11,6 +11,8 @@
 namespace slipstream {
 namespace {
 
+constexpr const char* kNoData = "no data of its own";
+
 // Adds the time it lives to a total.
 class Stopwatch {
  public:
@@ -68,11 +70,12 @@ const StepRecord& Engine::step(double loss) {
   const double now = clock.now();
   record_ = record_of(step_began_, now, traffic);
   record_.loss = loss;
-  record_.exposed_seconds += agreeing_seconds;
+  record_.exposed_seconds += agreeing_seconds + std::exchange(idle_seconds_, 0);
   record_.update_seconds = optimizer_->seconds() - optimizer_seconds_;
   record_.encode_seconds = std::max(0.0, hook_seconds_ - traffic.exposed_seconds - record_.update_seconds);
   record_.compute_seconds = record_.seconds - record_.exposed_seconds - record_.encode_seconds - record_.update_seconds;
   record_.news = strategy_->news();
+  if (std::exchange(without_data_, false)) record_.news += record_.news.empty() ? kNoData : std::string("; ") + kNoData;
   if (on_record) on_record(record_, traffic);
 
   step_began_ = now;
@@ -86,6 +89,13 @@ const StepRecord& Engine::step(double loss) {
     heed_stop();
   }
   return record_;
+}
+
+const StepRecord& Engine::step_without_data() {
+  idle_seconds_ = world_.clock().now() - step_began_;
+  without_data_ = true;
+  vec::zero(model_.grads());
+  return step(step_.loss);
 }
 
 void Engine::finish() {

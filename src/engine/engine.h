@@ -62,6 +62,9 @@ class Engine {
   // same step with DivergedError where any rank's loss is not finite, and with Interrupted where any rank's stop flag
   // is set.
   const StepRecord& step(double loss);
+  // The same with zero gradients of its own: a step of other ranks, in which this one has no data (engine/pace.h). Its
+  // loss is that of the last batch; the time since the last step counts as exposed.
+  const StepRecord& step_without_data();
 
   // Drains the strategy, leaves equal weights on all ranks and takes leave of the servers. Once. Throws DivergedError
   // instead, on all ranks, where any rank's loss was not finite and step() had no time to say so; whoever catches it, or
@@ -109,8 +112,10 @@ class Engine {
   bool diverged_ = false;  // and said so, on all ranks
 
   bool stopped_ = false;       // at the user's request
+  bool without_data_ = false;  // the step under way
   std::int64_t rate_of_ = -1;  // the step whose learning rate is set
   double step_began_ = 0;
+  double idle_seconds_ = 0;       // waited for others to begin this step
   double hook_seconds_ = 0;       // in the strategy's hooks, this step
   double optimizer_seconds_ = 0;  // of the optimizer, up to the last step
   StepRecord start_, record_, finish_;

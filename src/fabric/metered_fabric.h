@@ -51,6 +51,7 @@ class MeteredFabric final : public Fabric {
   Servers servers() const override { return inner_.servers(); }
   bool beside(int rank) const override { return inner_.beside(rank); }
   void listen(Tag tag, Listener* listener) override { inner_.listen(tag, listener); }
+  bool can_listen() const override { return inner_.can_listen(); }
 
   // What happened since the last call.
   Traffic take();

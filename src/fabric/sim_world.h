@@ -71,6 +71,7 @@ class SimPort final : public Fabric {
   Servers servers() const override;
   bool beside(int rank) const override;
   void listen(Tag, Listener*) override {}  // servers are ranks of their own, and take next_letter()
+  bool can_listen() const override { return false; }
 
   SimLetter next_letter();            // for servers: the next message of anybody
   void compute(double seconds);       // work of one's own: virtual time passes, others run

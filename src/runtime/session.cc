@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "base/hash.h"
 #include "engine/agreement.h"
 #include "engine/engine.h"
+#include "engine/pace.h"
 #include "fabric/c10d_sums.h"
 #include "model/torch_model.h"
 #include "runtime/launch.h"
@@ -66,13 +68,21 @@ struct Session::State {
   Fabric& world;
   TorchModel model;
   Engine engine;
+  std::optional<Pace> pace;  // empty: alone, or simulated
   bool held = false;
 
   State(Fabric& fabric, torch::nn::Module& module, const SessionOptions& options)
       : world(fabric),
         model(module),
         engine(fabric, model.flat(), agreed_strategy(fabric, model, options),
-               {.optimizer = options.optimizer, .lr = options.lr, .stop = &stop_flag}) {}
+               {.optimizer = options.optimizer, .lr = options.lr, .stop = &stop_flag}) {
+    if (fabric.size() > 1 && fabric.can_listen()) pace.emplace(fabric);
+  }
+
+  // Step t has data of this rank: from here on it cannot be taken back.
+  void begin_step() {
+    if (pace) pace->begins(engine.t());
+  }
 };
 
 Session::Session(Fabric& world, torch::nn::Module& module, const SessionOptions& options)
@@ -82,7 +92,10 @@ Session::Session(Fabric& world, torch::nn::Module& module, const SessionOptions&
   s.model.on_gradient([&s](std::size_t slot) {
     if (!s.held) s.engine.slot_ready(slot);
   });
-  s.engine.on_taken = [&s](const Bucket& bucket) { s.model.seal(bucket.first_slot, bucket.end_slot); };
+  s.engine.on_taken = [&s](const Bucket& bucket) {
+    s.begin_step();
+    s.model.seal(bucket.first_slot, bucket.end_slot);
+  };
   s.engine.on_record = [this](const StepRecord& record, const Traffic& traffic) {
     state_->model.unseal();
     if (on_record) on_record(record, traffic);
@@ -93,12 +106,21 @@ Session::~Session() = default;
 
 const StepRecord& Session::step(double loss) {
   state_->model.check_gradients();
+  state_->begin_step();
   return state_->engine.step(loss);
 }
 
 Session::Hold Session::hold() { return Hold(state_->held); }
 
+void Session::join() {
+  State& s = *state_;
+  // After a backward pass whose gradients left without a step() the ranks stand as they are: all must have done the same.
+  if (!s.pace || s.pace->begun(s.engine.t())) return;
+  while (s.pace->someone_goes_on(s.engine.t())) s.engine.step_without_data();
+}
+
 void Session::finish() {
+  join();
   state_->engine.finish();
   average_buffers();
 }

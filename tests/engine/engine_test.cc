@@ -145,6 +145,25 @@ class TickingFabric final : public Fabric {
   Ticking clock_;
 };
 
+TEST(Engine, AStepWithoutDataHasNoGradientsOfItsOwnSaysSoAndItsWaitIsExposed) {
+  TickingFabric alone;
+  FlatModel model(kThreeSlots);
+  Engine engine(alone, model, std::make_unique<Witness>(), {});
+  engine.step(3);
+  const std::vector<float> before(model.weights().begin(), model.weights().end());
+  std::fill(model.grads().begin(), model.grads().end(), 1.0F);  // left over
+  for (int i = 0; i < 9; ++i) alone.clock().now();              // waits for others
+  const StepRecord record = engine.step_without_data();
+  EXPECT_EQ(record.t, 1);
+  EXPECT_EQ(record.loss, 3) << "of its last batch";
+  EXPECT_NE(record.news.find("no data of its own"), std::string::npos);
+  EXPECT_GE(record.exposed_seconds, 9);
+  EXPECT_EQ(record.compute_seconds + record.update_seconds + record.encode_seconds + record.exposed_seconds,
+            record.seconds);
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), model.weights().begin()));
+  EXPECT_EQ(engine.step(1).news.find("no data"), std::string::npos);
+}
+
 TEST(Engine, ThePhasesOfAStepAddUp) {
   TickingFabric alone;
   FlatModel model(kThreeSlots);

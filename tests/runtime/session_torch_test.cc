@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <slipstream/runtime/session.h>
 
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -412,7 +413,7 @@ TEST(Session, RanksThatWereGivenDifferentThingsAreAllToldWhich) {
 void clip_before_step(const SessionOptions& options,
                       const std::function<void(Session&, torch::nn::Sequential&)>& then) {
   auto nets = make_nets(2);
-  run_ranks(2, [&](C10dFabric& world) {
+  run_ranks(2, [&](MeshFabric& world) {
     auto& net = nets[static_cast<std::size_t>(world.rank())];
     Session session(world, *net, options);
     for (std::int64_t t = 0; t < 2; ++t) {
@@ -484,13 +485,128 @@ TEST(Session, GradientsThatLeaveInTheStepOrNeverMayBeClipped) {
 
 TEST(Session, FinishRefusesALossThatIsNotFiniteHoweverShortTheRun) {
   auto nets = make_nets(2);
-  run_ranks(2, [&](C10dFabric& world) {
+  run_ranks(2, [&](MeshFabric& world) {
     auto& net = nets[static_cast<std::size_t>(world.rank())];
     Session session(world, *net, {.strategy = "local"});
     loss_of(net, 0, world.rank(), 2).backward();
     session.step(world.rank() == 1 ? std::nan("") : 1.0);
     test::expect_error<DivergedError>([&] { session.finish(); }, {"rank 1", "step 0"});
   });
+}
+
+constexpr std::array<std::int64_t, 3> kBatches = {5, 7, 6};  // by rank
+
+// Three ranks with as many batches as they have, or (`by_hand`) all with 7, of which the missing ones have no gradient.
+// Returns rank 0's weights; they are everybody's.
+torch::Tensor train_unevenly(const SessionOptions& options, bool by_hand) {
+  auto nets = make_nets(3);
+  run_ranks(3, [&](MeshFabric& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    Session session(world, *nets[rank], options);
+    std::vector<std::int64_t> without_data, wanted;
+    session.on_record = [&](const StepRecord& record, const Traffic&) {
+      if (record.news.find("no data of its own") != std::string::npos) without_data.push_back(record.t);
+    };
+    for (std::int64_t t = 0; t < (by_hand ? 7 : kBatches[rank]); ++t) {
+      if (t < kBatches[rank]) loss_of(nets[rank], t, world.rank(), 3).backward();
+      session.step(1);
+    }
+    for (std::int64_t t = kBatches[rank]; !by_hand && t < 7; ++t) wanted.push_back(t);
+    session.finish();
+    EXPECT_EQ(session.steps(), 7);
+    EXPECT_EQ(without_data, wanted);
+    EXPECT_TRUE(session.agreement());
+  });
+  return weights_of(nets[0]);
+}
+
+TEST(Session, ARankWithoutDataTakesPartInTheStepsOfTheOthers) {
+  std::vector<SessionOptions> all{{.set = {"first_bucket_mb=0", "bucket_mb=0"}},
+                                  {.strategy = "local", .set = {"period=2"}}};
+  const Registry registry = Registry::builtin();
+  for (const StrategyInfo& info : registry.all()) all.push_back({.strategy = info.name});
+  for (const SessionOptions& options : all) {
+    SCOPED_TRACE(options.strategy);
+    train_unevenly(options, false);
+  }
+}
+
+TEST(Session, AStepWithoutDataIsOneWithGradientsOfZero) {
+  for (const SessionOptions& options :
+       {SessionOptions{.optimizer = {.lr = 0.1}},
+        SessionOptions{.strategy = "local", .set = {"period=3"}, .optimizer = {.lr = 0.1}}}) {
+    SCOPED_TRACE(options.strategy);
+    EXPECT_TRUE(torch::equal(train_unevenly(options, false), train_unevenly(options, true)));
+  }
+}
+
+TEST(Session, AfterJoinAllRanksGoOnFromTheSameStep) {
+  auto nets = make_nets(3);
+  run_ranks(3, [&](MeshFabric& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    Session session(world, *nets[rank], {});
+    for (std::size_t epoch = 0; epoch < 6; ++epoch) {
+      for (std::int64_t t = 0; t < kBatches[(rank + epoch) % 3]; ++t) {
+        loss_of(nets[rank], session.steps(), world.rank(), 3).backward();
+        session.step(1);
+      }
+      session.join();
+      EXPECT_EQ(session.steps(), 7 * static_cast<std::int64_t>(epoch + 1));
+      EXPECT_TRUE(session.agreement());
+    }
+    session.finish();
+    EXPECT_EQ(session.steps(), 42);
+  });
+}
+
+// Rank 0 has no data at all; the others train until all are stopped.
+template <typename E>
+void stop_while_rank_0_joins(const std::function<double(int rank, std::int64_t t)>& loss) {
+  auto nets = make_nets(3);
+  std::vector<Ended> ended(3);
+  run_ranks(3, [&](MeshFabric& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    Session session(world, *nets[rank], {.strategy = "local"});
+    try {
+      for (std::int64_t t = 0; rank != 0 && t < 5000; ++t) {
+        loss_of(nets[rank], t, world.rank(), 3).backward();
+        session.step(loss(world.rank(), t));
+      }
+      session.finish();
+      ADD_FAILURE() << "rank " << rank << " was not stopped";
+    } catch (const E& e) {
+      session.finish();
+      EXPECT_TRUE(session.agreement());
+      ended[rank] = {e.what(), session.steps()};
+    }
+  });
+  for (const Ended& end : ended) EXPECT_EQ(end, ended[0]);
+}
+
+TEST(Session, ARankWithoutDataStopsWithTheOthers) {
+  stop_while_rank_0_joins<Interrupted>([](int rank, std::int64_t t) {
+    if (rank == 1 && t == 4) Session::request_stop();
+    return 1.0;
+  });
+  stop_while_rank_0_joins<DivergedError>(
+      [](int rank, std::int64_t t) { return rank == 1 && t == 4 ? std::nan("") : 1.0; });
+}
+
+TEST(Session, ARankThatLeavesWhileOthersFinishIsNamed) {
+  auto nets = make_nets(3);
+  const Hub hub(test::hub_for(3));
+  const auto errors = run_ranks(hub, 3, [&](MeshFabric& world) {
+    const auto rank = static_cast<std::size_t>(world.rank());
+    Session session(world, *nets[rank], {.strategy = "local"});
+    for (std::int64_t t = 0; t < 3; ++t) {
+      loss_of(nets[rank], t, world.rank(), 3).backward();
+      session.step(1);
+    }
+    if (rank != 1) session.finish();  // rank 1 ends as by an exception of its own
+  });
+  for (const std::size_t rank : {0U, 2U}) {
+    EXPECT_NE(test::message_of<FabricError>(errors[rank]).find("rank 1"), std::string::npos);
+  }
 }
 
 TEST(Session, AgreementNoticesOneDifferentBit) {

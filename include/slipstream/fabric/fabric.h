@@ -67,6 +67,7 @@ class Fabric {
   virtual bool beside(int other) const { return other == rank(); }
   // Messages of anybody under this tag go to the listener (wire/listener.h) as they come; null: no more.
   virtual void listen(Tag tag, Listener* listener) = 0;
+  virtual bool can_listen() const { return true; }  // false: listen() does nothing
 };
 
 }  // namespace slipstream

@@ -16,6 +16,10 @@
 // Gradients that have left must not change: with a strategy that sends during backward, clip by the optimizer's
 // clip_norm, or keep a hold() alive during all of backward and change what you like before step().
 //
+// Ranks may have different numbers of batches. One that has no more calls finish() (or join()) and takes part in the
+// others' steps with zero gradients, until all have none; the mean stays one over all P workers. A strategy of local
+// steps averages such a rank's weights like any other's. Equal numbers cost nothing. Not in a SimWorld.
+//
 // The step itself is the Engine's (src/engine/engine.h); Session ties it to a torch module.
 #pragma once
 
@@ -72,8 +76,12 @@ class Session {
   };
   [[nodiscard]] Hold hold();
 
-  // Drains the strategy, leaves equal weights on all ranks and averages the module's buffers. Once. Throws DivergedError
-  // where any rank's loss was not finite and no step() has said so yet.
+  // No more data, for now: takes the others' steps with them until they have called it, too, at the same step. Then all
+  // may go on, with an evaluation or the next epoch. Such steps have records, whose news says so, and stop as step() does.
+  void join();
+  // Joins, drains the strategy, leaves equal weights on all ranks and averages the module's buffers. Once; after an
+  // error of the kind that step() stops with, again. Throws DivergedError where any rank's loss was not finite and no
+  // step() has said so yet.
   void finish();
 
   void average_buffers();                    // before an evaluation in mid-training
