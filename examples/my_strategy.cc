@@ -69,7 +69,7 @@ class DecayingAverage final : public slipstream::Strategy {
     };
   }
 
-  // The exact number of bytes one worker sends in step q.t: a sum is a ring all-reduce.
+  // The exact number of bytes one worker sends in step q.t: a sum counts as 2 (P-1)/P of its data.
   static double bytes_sent(const Options& options, const slipstream::TrafficQuery& q) {
     const double model_bytes = static_cast<double>(q.model.count() * sizeof(float));
     return options.averages(q.t) ? 2.0 * (q.workers - 1) / q.workers * model_bytes : 0.0;

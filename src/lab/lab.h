@@ -4,7 +4,7 @@
 // to a switch, the hub; every cable carries at most the declared rate in each direction.
 //
 //     host 0 (10.88.0.1) e0 ───── p0 ┐
-//     host 1 (10.88.0.2) e0 ───── p1 ┼ br0 (10.88.0.254): the hub, where a supervisor and its store live
+//     host 1 (10.88.0.2) e0 ───── p1 ┼ br0 (10.88.0.254): the hub, where a supervisor and its rendezvous live
 //     host 2 (10.88.0.3) e0 ───── p2 ┘
 //
 // Hosts may be far apart: a delay and a loss apply to every frame between two of them. The kernel's netem does that at

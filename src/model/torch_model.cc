@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EDGE 1: with fabric/c10d_fabric.cc the only library source that speaks torch.
+// EDGE 1: one of the few sources that speak torch (the others: docs/architecture.md).
 #include "model/torch_model.h"
 
 #include <slipstream/base/error.h>

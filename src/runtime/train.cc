@@ -201,7 +201,7 @@ int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registr
     std::fflush(stdout);
   }
   float done = 1;
-  net.sum(std::span(&done, 1)).wait();  // nobody leaves (with the store, perhaps) before all are done
+  net.sum(std::span(&done, 1)).wait();  // nobody leaves before all are done
   return summary.interrupted ? Interrupted("").exit_code() : 0;
 }
 

@@ -13,7 +13,7 @@
 
 namespace slipstream {
 
-// Messages of about a megabyte: small enough that a server updates and answers one while it receives the next, large
+// Messages of at most 128 KiB: small enough that a server updates and answers one while it receives the next, large
 // enough that their heads and round trips do not count.
 inline constexpr std::size_t kPartBytes = std::size_t{1} << 17;
 

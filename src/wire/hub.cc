@@ -153,7 +153,7 @@ class Hub::State final : public LinkEvents {
     }
   }
 
-  // Once for each address and reason: a stranger must not fill our log.
+  // Only the first few: a stranger must not fill our log.
   void refused(const Link& link, const std::string& why) {
     if (joined_ == static_cast<int>(roster_.ranks.size()) || refusals_ >= 5) return;
     ++refusals_;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Outbox: what waits to leave for one peer, and in which order. Control frames go first, then pieces of the urgent lane's
-// messages, then the background lane's; within a lane first come, first served. A lane has at most `window` bytes under
-// way that the peer has not taken in (credits), so its memory stays bounded; a lane without credit does not block the
-// other. Several links may draw from one outbox. I/O thread only.
+// Outbox: what waits to leave for one peer, and in which order. Texts and credits go first, then pieces of the urgent
+// lane's messages, then the background lane's; within a lane first come, first served; a beat only where nothing else
+// leaves. A lane has at most `window` bytes under way that the peer has not taken in (credits), so its memory stays
+// bounded; a lane without credit does not block the other. Several links may draw from one outbox. I/O thread only.
 #pragma once
 
 #include <array>

@@ -34,7 +34,7 @@ struct Step {
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  virtual bool needs_servers() const { return false; }  // see Fabric::servers and topology/server_client.h
+  virtual bool needs_servers() const { return false; }  // see Fabric::servers and server/client.h
   virtual BucketRule buckets() const { return BucketRule::by_bytes(1 << 20, 25 << 20); }
   virtual void on_start(Step&) {}
   virtual void on_bucket_ready(Step& s, const Bucket&) { s.left_alone = true; }
