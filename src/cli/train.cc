@@ -30,7 +30,7 @@ const char* group_of(const std::string& name) {
   if (in("strategy", "epochs", "steps", "seed", "out", "trace_steps", "json", "verbose")) return "The job";
   if (in("task", "data", "model", "batch", "accumulate", "width", "depth", "heads", "context")) return "Data and model";
   if (in("workers", "servers", "rank", "world_size", "master_addr", "master_port", "interface", "timeout",
-         "join_timeout", "lab")) {
+         "join_timeout", "secret_file", "streams", "sums", "lab")) {
     return "Workers and network";
   }
   return "Optimizer and learning rate";

@@ -61,15 +61,16 @@ MeshFabric::MeshFabric(const Rendezvous& rendezvous, const std::function<void(in
   std::string address = "127.0.0.1";
   if (ranks > 1) {
     if (at_.hosts) {
-      hub_ = std::make_unique<Hub>(
-          HubOptions{.address = at_.interface.empty() ? resolved(at_.master_addr) : interface_match(at_.interface, ""),
-                     .port = at_.master_port,
-                     .ranks = ranks,
-                     .workers = at_.size,
-                     .key = at_.key,
-                     .encrypted = at_.encrypted,
-                     .timeout_seconds = at_.timeout_seconds,
-                     .join_timeout_seconds = at_.join_timeout_seconds});
+      const std::string chosen = at_.interface.empty() ? "" : interface_match(at_.interface, "");
+      hub_ = std::make_unique<Hub>(HubOptions{.address = chosen.empty() ? resolved(at_.master_addr) : chosen,
+                                              .port = at_.master_port,
+                                              .ranks = ranks,
+                                              .workers = at_.size,
+                                              .key = at_.key,
+                                              .encrypted = at_.encrypted,
+                                              .timeout_seconds = at_.timeout_seconds,
+                                              .join_timeout_seconds = at_.join_timeout_seconds,
+                                              .tells = true});
       at_.master_port = hub_->port();
       if (publish) publish(at_.master_port);
     }

@@ -50,6 +50,7 @@ class MeshFabric final : public Fabric {
   void use(std::unique_ptr<DenseSums> sums) { dense_ = std::move(sums); }
   const Rendezvous& at() const { return at_; }
   std::shared_ptr<MeshCore> core() { return mesh_->shared(); }
+  const Mesh& mesh() const { return *mesh_; }
   // Which way the data goes, for people: "10.88.0.1 on e0".
   const std::string& interface() const { return interface_; }
 

@@ -52,12 +52,16 @@ std::uint64_t Pending::progress() const {
   return bytes;
 }
 
-std::string Pending::awaited() const {
+std::vector<int> Pending::awaited() const {
   std::set<int> peers;
   for (std::size_t i = 0; i < count_; ++i) {
     const Transfer& t = transfers_[i];
     if (t.moved.load(std::memory_order_relaxed) < t.parts.bytes() && t.peer != mesh_->rank()) peers.insert(t.peer);
   }
+  return {peers.begin(), peers.end()};
+}
+
+std::string Pending::names(const std::vector<int>& peers) const {
   std::vector<std::string> names;
   for (const int peer : peers) names.push_back(mesh_->name(peer));
   return names.empty() ? "itself" : fmt::format("{}", fmt::join(names, ", "));
@@ -76,12 +80,13 @@ void Pending::wait() {
       before = now;
       continue;
     }
+    const std::vector<int> peers = awaited();
     const std::string text = fmt::format(
         "{} waited {:.0f} s for {} in a {}: the connection lives, but nothing came; do all ranks run the same "
         "steps?",
-        mesh_->name(mesh_->rank()), timeout.count(), awaited(), what_);
+        mesh_->name(mesh_->rank()), timeout.count(), names(peers), what_);
     lock.unlock();
-    mesh_->fail(text);
+    mesh_->stalled(peers, text);
     lock.lock();
   }
   mesh_->waiting_for.clear();
@@ -111,8 +116,10 @@ void Pending::settle() noexcept {
         before = now;
         continue;
       }
+      const std::vector<int> peers = awaited();
       lock.unlock();
-      mesh_->fail(fmt::format("{} gave up a {} that {} did not take", mesh_->name(mesh_->rank()), what_, awaited()));
+      mesh_->stalled(
+          peers, fmt::format("{} gave up a {} that {} did not take", mesh_->name(mesh_->rank()), what_, names(peers)));
       lock.lock();
     }
   } catch (const std::exception&) {  // of the lock: there is nothing left to wait for

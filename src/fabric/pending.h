@@ -43,8 +43,10 @@ class Pending : public Operation, public TransferOwner {
 
  private:
   void ended(Transfer& transfer, bool arrived) final;
+  std::string what() const final { return what_; }
   std::uint64_t progress() const;
-  std::string awaited() const;  // for people: those who owe us something
+  std::vector<int> awaited() const;  // those who owe us something, with the mutex held
+  std::string names(const std::vector<int>& peers) const;
 
   const std::shared_ptr<MeshCore> mesh_;
   const std::string what_;

@@ -41,6 +41,8 @@ void require_same_config(Fabric& net, const TrainConfig& config, const Registry&
   TrainConfig shared = config;
   shared.out.clear();  // these may differ
   shared.launch = {};
+  shared.launch.sums = config.launch.sums;
+  shared.launch.servers = config.launch.servers;
   shared.json = shared.verbose = false;
   Facts facts;
   OptionSet options("configuration");

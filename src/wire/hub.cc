@@ -109,8 +109,12 @@ class Hub::State final : public LinkEvents {
                           join.rank, join.ranks, ranks),
           nullptr);
     }
+    if (member.rank != Link::kNobody) {
+      fail<FabricError>("one process claims {} and {}", rank_name(member.rank, options_.workers),
+                        rank_name(join.rank, options_.workers));
+    }
     Address& place = roster_.ranks[static_cast<std::size_t>(join.rank)];
-    if (place.port != 0 || member.rank != Link::kNobody) {
+    if (place.port != 0) {
       return spread(
           kUsersFault +
               fmt::format("two processes claim rank {} of this job (from {} and {}); give every process its own "
@@ -134,6 +138,16 @@ class Hub::State final : public LinkEvents {
   }
   void frame_left(Link& link, const OutFrame& out) override {
     if (const auto found = members_.find(&link); found != members_.end()) found->second.out.left(out);
+  }
+
+  // It has the secret, so it is one of ours: the job cannot go on without it.
+  void link_refused(Link& link, const std::string& why) override {
+    const auto found = members_.find(&link);
+    const int rank = found == members_.end() ? Link::kNobody : found->second.rank;
+    spread(fmt::format("the rendezvous refused {}: {}",
+                       rank == Link::kNobody ? "the process at " + link.address() : rank_name(rank, options_.workers),
+                       why),
+           nullptr);
   }
 
   void link_lost(Link& link, bool closed, const std::string& why) override {

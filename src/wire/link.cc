@@ -47,7 +47,7 @@ void Link::guarded(const Work& work) {
       } catch (const std::exception&) {
       }
     }
-    lose(false, e.what());
+    lose(ready_, e.what());  // of an authenticated peer: its connection broke, so it is gone
   }
 }
 
@@ -80,14 +80,37 @@ void Link::introduce() {
   write();
 }
 
+// The owner's part in receiving. False: it refused.
+template <typename Work>
+bool Link::heard(const Work& work) {
+  try {
+    work();
+    return true;
+  } catch (const std::exception& e) {
+    deaf_ = true;
+    asio::post(socket_.get_executor(), [self = shared_from_this(), why = std::string(e.what())] {
+      if (!self->closed_) self->events_.link_refused(*self, why);
+    });
+    return false;
+  }
+}
+
+void Link::read_later() {
+  asio::post(socket_.get_executor(), [self = shared_from_this()] { self->guarded([&] { self->read(); }); });
+}
+
 void Link::read() {
   std::uint64_t turn = 0;
-  while (!closed_ && !deaf_) {
-    if (turn > kTurnBytes) {  // others have their turn
-      asio::post(socket_.get_executor(), [self = shared_from_this()] { self->guarded([&] { self->read(); }); });
-      return;
-    }
+  while (!closed_) {
+    if (turn > kTurnBytes) return read_later();  // others have their turn
     Moved moved;
+    if (deaf_) {
+      moved = channel_->read(staging_);
+      turn += moved.bytes;
+      if (moved.then == Moved::Then::kClosed) return lose(true, "it closed the connection");
+      if (moved.bytes == 0 && moved.then != Moved::Then::kMore) return await(moved.then);
+      continue;
+    }
     if (!receiving_) {
       if (staged_to_ - staged_from_ < FrameHead::kBytes) {
         std::memmove(staging_.data(), staging_.data() + staged_from_, staged_to_ - staged_from_);
@@ -102,13 +125,17 @@ void Link::read() {
       FrameHead::Bytes bytes;
       std::memcpy(bytes.data(), staging_.data() + staged_from_, bytes.size());
       staged_from_ += bytes.size();
-      in_ = FrameHead::unpack(bytes, greeting_.theirs().epoch);
       receiving_ = true;
       received_ = 0;
-      events_.frame_begins(*this, in_);
+      const bool good = heard([&] {
+        in_ = FrameHead::unpack(bytes, greeting_.theirs().epoch);
+        events_.frame_begins(*this, in_);
+      });
+      if (!good) continue;
     }
     while (received_ < in_.length) {
-      auto memory = events_.payload_memory(*this, in_, received_);
+      std::span<std::byte> memory;
+      if (!heard([&] { memory = events_.payload_memory(*this, in_, received_); })) break;
       if (closed_) return;
       memory = memory.first(std::min<std::uint64_t>(memory.size(), in_.length - received_));
       if (staged_from_ < staged_to_) {
@@ -124,13 +151,14 @@ void Link::read() {
       if (moved.then == Moved::Then::kClosed) return lose(true, "it closed the connection in the middle of a message");
       if (moved.bytes == 0 && moved.then != Moved::Then::kMore) return await(moved.then);
     }
+    if (deaf_) continue;
     receiving_ = false;
-    events_.frame_arrived(*this, in_);
+    heard([&] { events_.frame_arrived(*this, in_); });
   }
 }
 
 void Link::write() {
-  while (!closed_ && ready_) {
+  while (!closed_ && ready_ && broken_.empty()) {
     if (!sending_) {
       if (!events_.next_frame(*this, out_)) break;
       sending_ = true;
@@ -149,7 +177,13 @@ void Link::write() {
       rest[count++] = piece.subspan(gone);
       left += piece.size() - gone;
     }
-    const Moved moved = channel_->write(std::span(rest).first(count));
+    Moved moved;
+    try {
+      moved = channel_->write(std::span(rest).first(count));
+    } catch (const FabricError& e) {  // its last words may be there already: they say why better than we could
+      broken_ = e.what();
+      return read_later();  // not now: we may be called from within read()
+    }
     sent_ += moved.bytes;
     if (moved.bytes == left) {
       sending_ = false;
@@ -158,7 +192,7 @@ void Link::write() {
       return await(moved.then);
     }
   }
-  if (!closed_ && finishing_ && !sending_ && !finished_) {
+  if (!closed_ && finishing_ && !sending_ && !finished_ && broken_.empty()) {
     finished_ = true;
     asio::error_code ignored;
     socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
@@ -175,6 +209,7 @@ void Link::finish() {
 }
 
 void Link::await(Moved::Then then) {
+  if (!broken_.empty()) return lose(true, broken_);  // and nothing is left to be read
   bool& waiting = then == Moved::Then::kAwaitWrite ? awaits_write_ : awaits_read_;
   if (waiting) return;
   waiting = true;
@@ -203,8 +238,7 @@ void Link::rescue() {
 
 void Link::lose(bool closed, const std::string& why) {
   if (closed_) return;
-  if (!ready_ || closed || std::exchange(deaf_, true)) close();
-  if (deaf_ && closed_) return;  // it was told before
+  close();
   // Later, so that owners may walk over their links while they wake them.
   asio::post(socket_.get_executor(),
              [self = shared_from_this(), closed, why] { self->events_.link_lost(*self, closed, why); });

@@ -4,8 +4,9 @@
 // proves both sides know the secret, then frames in both directions. What is sent and where received bytes go is its
 // owner's business (LinkEvents). Everything happens on the I/O thread; nothing blocks.
 //
-// Invariant: no frame is looked at before both sides are authenticated. Whatever goes wrong ends in link_lost(), once;
-// after it, or after close(), no further call reaches the owner.
+// Invariant: no frame is looked at before both sides are authenticated. Whatever goes wrong with the connection ends in
+// link_lost(), once; after it, or after close(), no further call reaches the owner. A frame that the owner refuses does
+// not close the connection: the peer can still be told why, and what else it sends is thrown away.
 #pragma once
 
 #include <array>
@@ -40,8 +41,8 @@ class LinkEvents {
   virtual void frame_arrived(Link& link, const FrameHead& head) = 0;  // may throw FabricError
   virtual bool next_frame(Link& link, OutFrame& out) = 0;             // false: there is nothing to send
   virtual void frame_left(Link& link, const OutFrame& out) = 0;
-  // `closed`: the peer closed it; else `why` says what went wrong. Where the peer broke the rules the link is not closed:
-  // nothing more is read, but the peer can be told why.
+  virtual void link_refused(Link& link, const std::string& why) = 0;  // a frame was: no more of them come
+  // `closed`: the peer closed it; else `why` says what went wrong.
   virtual void link_lost(Link& link, bool closed, const std::string& why) = 0;
 };
 
@@ -76,6 +77,9 @@ class Link : public std::enable_shared_from_this<Link> {
   void guarded(const Work& work);
   void introduce();
   void read();
+  void read_later();
+  template <typename Work>
+  bool heard(const Work& work);
   void write();
   void await(Moved::Then then);
   void on_ready(bool for_reading);
@@ -86,8 +90,10 @@ class Link : public std::enable_shared_from_this<Link> {
   Greeting greeting_;
   LinkEvents& events_;
   std::string address_;
-  bool opened_ = false, ready_ = false, closed_ = false, finishing_ = false, finished_ = false, deaf_ = false;
+  bool opened_ = false, ready_ = false, closed_ = false, finishing_ = false, finished_ = false;
   bool awaits_read_ = false, awaits_write_ = false;
+  bool deaf_ = false;   // a frame was refused
+  std::string broken_;  // why nothing can be written any more; what the peer wrote before is still read
 
   std::array<std::byte, kStagingBytes> staging_;  // heads, with what follows them
   std::size_t staged_from_ = 0, staged_to_ = 0;

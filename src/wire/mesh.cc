@@ -114,6 +114,8 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
     return one ? static_cast<int>(one->streams) : 0;
   }
 
+  int port() const { return doorway_ ? doorway_->port() : 0; }
+
   void submit(std::span<const MeshCommand> commands) override {
     bool wake = false, dead = false;
     {
@@ -171,6 +173,20 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
     changed.wait(lock, [this] { return spread_ || closed_; });
   }
 
+  void stalled(const std::vector<int>& peers, const std::string& text) override {
+    asio::post(io_, [this, peers, text] {
+      const double now = clock.now();
+      for (const int rank : peers) {
+        const Peer& peer = peer_of(rank);
+        if (!peer.left && now - peer.heard_at > options_.timeout_seconds / 2) note_failure(silent(peer, now), false);
+      }
+      note_failure(text, false);
+      spread_failure();
+    });
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return spread_ || closed_; });
+  }
+
   // Answers of a listener, on the I/O thread.
   void send(int to, Tag tag, const LetterHead& head, std::shared_ptr<const Floats> body) override {
     if (spare_answers_.empty()) {
@@ -222,7 +238,11 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
     const double began = clock.now();
     socket->async_connect({address, static_cast<std::uint16_t>(to.port)}, [=, this, &peer](const asio::error_code& e) {
       if (failure_spread_ || leaving_) return;
-      if (e) {
+      asio::error_code unknown;
+      // While nobody listens at a port of the system's own range, a connection can meet itself.
+      const bool itself = !e && socket->local_endpoint(unknown) == socket->remote_endpoint(unknown);
+      if (itself) socket->close(unknown);
+      if (e || itself) {
         if (clock.now() - began_at_ > options_.join_timeout_seconds) {
           return give_up(
               fmt::format("{} cannot reach the {} at {}:{} ({}); is rank 0 running there, and do "
@@ -290,7 +310,10 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
   }
 
   void meet_everybody(const Roster& roster) {
-    if (static_cast<int>(roster.ranks.size()) != options_.ranks || joined_) return;
+    if (static_cast<int>(roster.ranks.size()) != options_.ranks || epoch_ != 0) {
+      slipstream::fail<FabricError>("a roster of {} ranks is refused: this job has {}, and needs one",
+                                    roster.ranks.size(), options_.ranks);
+    }
     epoch_ = roster.epoch;
     for (int r = 0; r < options_.ranks; ++r) {
       if (r == options_.rank) continue;
@@ -380,6 +403,13 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
     (link.peer == Link::kHub ? hub_ : peer_of(link.peer)).out.left(out);
   }
 
+  void link_refused(Link& link, const std::string& why) override {
+    if (link.peer == Link::kHub) {
+      return give_up(fmt::format("{} at {}:{}: {}", hub_name(), options_.hub.host, options_.hub.port, why));
+    }
+    give_up(connection_failed(peer_of(link.peer), why));
+  }
+
   void link_lost(Link& link, bool closed, const std::string& why) override {
     std::erase_if(opening_, [&](const auto& one) { return one.get() == &link; });
     if (link.peer == Link::kNobody) {  // a stranger, or one who gave up
@@ -387,7 +417,7 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
       return;
     }
     Peer& peer = link.peer == Link::kHub ? hub_ : peer_of(link.peer);
-    if (link.closed()) std::erase_if(peer.links, [&](const auto& one) { return one.get() == &link; });
+    std::erase_if(peer.links, [&](const auto& one) { return one.get() == &link; });
     if (leaving_ || failure_spread_) return;
     if (&peer == &hub_) {
       if (joined_ && (!options_.supervised || hub_.left)) return;  // its work is done
@@ -398,15 +428,19 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
                                               hub_.joined ? "is lost" : "cannot be joined", why));
     }
     if (peer.left) {
-      if (peer.links.empty() && peer.in.expects()) lose(peer, "it has left the job, and is still waited for");
+      if (!peer.links.empty()) return;
+      if (peer.in.expects()) return lose(peer, "it has left the job, and is still waited for");
+      if (!peer.out.empty()) return lose(peer, "it has left the job, and is still sent to");
       return;
     }
-    if (!peer.joined || !closed) {
-      return give_up(
-          fmt::format("the connection between {} and {} failed: {}", name(options_.rank), name(peer.rank), why));
-    }
+    if (!peer.joined || !closed) return give_up(connection_failed(peer, why));
+    if (!peer.links.empty()) return;  // of several connections the last one tells; a goodbye may come on another
     peer.lost = true;
     lose(peer, why);
+  }
+
+  std::string connection_failed(const Peer& peer, const std::string& why) const {
+    return fmt::format("the connection between {} and {} failed: {}", name(options_.rank), name(peer.rank), why);
   }
 
   bool peers_meeting() const { return epoch_ != 0; }
@@ -415,15 +449,24 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
     return options_.supervised ? "the supervisor" : fmt::format("the rendezvous in {}", name(0));
   }
 
+  // Which operation this concerns: the one that is waited for, or one that is under way with this peer.
+  std::string during(const Peer& peer) {
+    std::string what;
+    {
+      const std::lock_guard lock(mutex);
+      what = waiting_for;
+    }
+    const Transfer* transfer = peer.in.awaited();
+    if (transfer == nullptr) transfer = peer.out.first();
+    if (what.empty() && transfer != nullptr) what = transfer->owner->what();
+    return what.empty() ? "" : " during " + what;
+  }
+
   // A peer is gone. The supervisor, where there is one, may know why: it has a moment to tell.
   void lose(Peer& peer, const std::string& why) {
     const auto tell = [this, rank = peer.rank, why] {
-      std::string during;
-      {
-        const std::lock_guard lock(mutex);
-        if (!waiting_for.empty()) during = " during " + waiting_for;
-      }
-      give_up(fmt::format("{} is lost: {} (seen by {}{})", name(rank), why, name(options_.rank), during));
+      give_up(
+          fmt::format("{} is lost: {} (seen by {}{})", name(rank), why, name(options_.rank), during(peer_of(rank))));
     };
     if (!options_.supervised) return tell();
     auto patience = std::make_shared<asio::steady_timer>(io_, millis(kSupervisorSeconds));
@@ -456,7 +499,8 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
             break;
         }
       } catch (const std::exception& e) {  // nobody has it: neither inbox nor outbox
-        give_up(fmt::format("{}: {}", name(options_.rank), e.what()));
+        const std::string with = t.peer == options_.rank ? "" : " with " + name(t.peer);
+        give_up(fmt::format("{}{}: {}", name(options_.rank), with, e.what()));
         t.owner->ended(t, false);
       }
     }
@@ -478,7 +522,7 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
     }
     Peer& peer = peer_of(t.peer);
     peer.out.add(t);
-    if (peer.left || peer.lost) return lose(peer, "it has left the job, and is sent to");
+    if (peer.left || peer.lost) return lose(peer, "it has left the job, and is still sent to");
     mark(peer);
   }
 
@@ -685,17 +729,15 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
     for_all_peers([&](Peer& peer) {
       if (!peer.joined || peer.left || peer.links.empty() || now - peer.heard_at <= options_.timeout_seconds) return;
       if (peer.rank == Link::kHub && joined_ && !options_.supervised) return;
-      if (failure_spread_) return;
-      std::string during;
-      {
-        const std::lock_guard lock(mutex);
-        if (!waiting_for.empty()) during = " during " + waiting_for;
-      }
-      give_up((peer.rank == Link::kHub ? orphaned() : "") +
-              fmt::format("{} is lost: no sign of life for {:.0f} s (seen by {}{})",
-                          peer.rank == Link::kHub ? hub_name() : name(peer.rank), now - peer.heard_at,
-                          name(options_.rank), during));
+      give_up(silent(peer, now));
     });
+  }
+
+  std::string silent(const Peer& peer, double now) {
+    const bool hub = peer.rank == Link::kHub;
+    return (hub ? orphaned() : "") + fmt::format("{} is lost: no sign of life for {:.0f} s (seen by {}{})",
+                                                 hub ? hub_name() : name(peer.rank), now - peer.heard_at,
+                                                 name(options_.rank), during(peer));
   }
 
   Peer& peer_of(int rank) {
@@ -750,5 +792,6 @@ Mesh::Mesh(const MeshOptions& options) {
 Mesh::~Mesh() { static_cast<RealMesh&>(*core_).close(); }
 
 int Mesh::streams(int peer) const { return static_cast<const RealMesh&>(*core_).streams(peer); }
+int Mesh::port() const { return static_cast<const RealMesh&>(*core_).port(); }
 
 }  // namespace slipstream

@@ -62,6 +62,7 @@ class Mesh {
   MeshCore& core() { return *core_; }
   std::shared_ptr<MeshCore> shared() { return core_; }
   int streams(int peer) const;  // connections to it, as chosen
+  int port() const;             // where we listen; 0: nowhere, there is nobody else
 
  private:
   std::shared_ptr<MeshCore> core_;
@@ -84,6 +85,8 @@ class MeshCore {
   virtual void listen(Tag tag, Listener* listener) = 0;
   // The job cannot go on; all others are told. The first failure stands.
   virtual void fail(const std::string& text) = 0;
+  // Nothing came of these peers for the timeout. Fails with `text`, or, where one of them shows no life, with its name.
+  virtual void stalled(const std::vector<int>& peers, const std::string& text) = 0;
 
   // How the I/O thread and those who wait for it meet: `mutex` guards what operations note about their own end, and the
   // failure; `changed` is notified when an operation that is waited for has ended, and at a failure.

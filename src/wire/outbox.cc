@@ -100,6 +100,14 @@ bool Outbox::empty() const {
                      [](const Lane& lane) { return lane.queue.empty() && lane.leaving.empty(); });
 }
 
+const Transfer* Outbox::first() const {
+  for (const Lane& lane : lanes_) {
+    if (!lane.leaving.empty()) return lane.leaving.front();
+    if (!lane.queue.empty()) return lane.queue.front();
+  }
+  return nullptr;
+}
+
 std::vector<Transfer*> Outbox::abandon() {
   std::vector<Transfer*> all;
   for (Lane& lane : lanes_) {

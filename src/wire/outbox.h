@@ -36,6 +36,7 @@ class Outbox {
   bool next(OutFrame& out);          // the next frame for a link; false: nothing may leave now
   void left(const OutFrame& out);    // it has; ends the transfer with its last piece
   bool empty() const;                // nothing waits; pieces may still be half sent by a link
+  const Transfer* first() const;     // one that has not left; null: none
   std::vector<Transfer*> abandon();  // all that has not ended; the outbox forgets them
 
  private:

@@ -3,16 +3,19 @@
 
 #include <slipstream/base/error.h>
 
+#include <limits>
 #include <sstream>
 
 namespace slipstream {
 namespace {
 
-constexpr std::size_t kMaxRanks = 1 << 16;
+constexpr std::int64_t kMaxRanks = 1 << 16;
 
 bool valid(const Address& address) {
   return !address.host.empty() && address.host.size() < 256 && address.port > 0 && address.port < 65536;
 }
+
+bool at_end(std::istream& in) { return (in >> std::ws).eof(); }
 
 }  // namespace
 
@@ -22,7 +25,7 @@ JoinText JoinText::from_text(const std::string& text) {
   JoinText join;
   std::istringstream in(text);
   in >> join.rank >> join.ranks >> join.address.host >> join.address.port;
-  if (in.fail() || join.rank < 0 || join.rank >= join.ranks || !valid(join.address)) {
+  if (in.fail() || !at_end(in) || join.rank < 0 || join.rank >= join.ranks || !valid(join.address)) {
     fail<FabricError>("a request to join is refused: it cannot be read; do all run the same program?");
   }
   return join;
@@ -38,20 +41,22 @@ std::string Roster::to_text() const {
 Roster Roster::from_text(const std::string& text) {
   Roster roster;
   std::istringstream in(text);
-  std::size_t count = 0;
+  std::int64_t epoch = 0, count = 0;  // signed: a stream reads -1 into an unsigned number without a word
   std::string hex;
-  in >> roster.epoch >> count >> hex;
-  bool good = !in.fail() && count <= kMaxRanks && hex.size() == 2 * roster.key.size() &&
+  in >> epoch >> count >> hex;
+  bool good = !in.fail() && epoch > 0 && epoch <= std::numeric_limits<std::uint32_t>::max() && count > 0 &&
+              count <= kMaxRanks && hex.size() == 2 * roster.key.size() &&
               hex.find_first_not_of("0123456789abcdef") == std::string::npos;
   for (std::size_t i = 0; good && i < roster.key.size(); ++i) {
     roster.key[i] = static_cast<std::byte>(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
   }
-  for (Address address; good && roster.ranks.size() < count;) {
+  roster.epoch = static_cast<std::uint32_t>(epoch);
+  for (Address address; good && std::ssize(roster.ranks) < count;) {
     in >> address.host >> address.port;
     good = !in.fail() && valid(address);
     if (good) roster.ranks.push_back(address);
   }
-  if (!good) fail<FabricError>("the rendezvous' answer cannot be read; do all run the same program?");
+  if (!good || !at_end(in)) fail<FabricError>("the rendezvous' answer cannot be read; do all run the same program?");
   return roster;
 }
 

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 
 namespace slipstream {
 
@@ -25,6 +26,7 @@ class TransferOwner {
   virtual ~TransferOwner() = default;
   // On the I/O thread: the mesh is done with it. Not `arrived`: the mesh failed, or the transfer was withdrawn.
   virtual void ended(Transfer& transfer, bool arrived) = 0;
+  virtual std::string what() const { return {}; }  // for messages: "sum of 1000 floats"
 };
 
 // The memory of one message: up to two ranges that follow each other on the wire.
