@@ -36,6 +36,7 @@ void ServerHost::arrived(int from, Tag tag, const LetterHead& head, std::span<co
     answers.send(reply.to, kServerReplyTag | reply.lane, reply.message.pack(), std::move(reply.payload));
   }
   if (message.kind != ServerMessage::Kind::kBye) return;
+  left_.emplace(from, tag);  // who is quicker than we are greets the next host before this one is gone
   const std::lock_guard lock(mutex_);
   ++goodbyes_;
   stopped_ = stopped_ || message.value != 0;

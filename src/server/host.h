@@ -13,6 +13,8 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "server/shard.h"
 
@@ -34,12 +36,14 @@ class ServerHost final : public Listener {
  private:
   void begins(int from, Tag tag, const LetterHead& head, std::uint64_t body_bytes) override;
   void arrived(int from, Tag tag, const LetterHead& head, std::span<const std::byte> body, Answers& answers) override;
+  bool finished(int from, Tag tag) const override { return left_.count({from, tag}) > 0; }
   void failed(const std::string& text) override;
 
   Fabric& net_;
   const int server_;
   ShardServer shard_;
-  std::mutex mutex_;  // guards what follows
+  std::set<std::pair<int, Tag>> left_;  // said goodbye; the I/O thread's
+  std::mutex mutex_;                    // guards what follows
   std::condition_variable ended_;
   int goodbyes_ = 0;
   bool stopped_ = false;

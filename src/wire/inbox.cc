@@ -245,13 +245,14 @@ void Inbox::drop_front(Subject& subject) {
 
 // Hands a listener what is there, in the order in which it was sent.
 void Inbox::hear(Subject& subject) {
-  for (;;) {
+  while (subject.listener != nullptr) {
     const auto next = subject.messages.find(subject.first);
     if (next == subject.messages.end()) return;
     Message& message = next->second;
     if (!message.begun || message.arrived < message.total) return;
     subject.listener->arrived(peer_, subject.tag, message.letter, message.into.ranges[1], answers_);
     message.over = true;
+    if (subject.listener->finished(peer_, subject.tag)) subject.listener = nullptr;
     drop_front(subject);
   }
 }

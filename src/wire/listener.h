@@ -38,6 +38,9 @@ class Listener {
   // It is there. `body` is valid during the call.
   virtual void arrived(int from, Tag tag, const LetterHead& head, std::span<const std::byte> body,
                        Answers& answers) = 0;
+  // Asked after each letter: was that the last of this sender and tag? What follows is for the next listener, and waits
+  // for it.
+  virtual bool finished(int /*from*/, Tag /*tag*/) const { return false; }
 };
 
 }  // namespace slipstream

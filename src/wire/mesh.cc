@@ -512,6 +512,8 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
     if (t.peer == options_.rank) {
       if (Listener* listener = listener_of(t.tag)) {
         LetterHead head;
+        check(t.parts.ranges[0].size() == head.size(), "a letter to ourselves with a head of {} bytes",
+              t.parts.ranges[0].size());
         std::memcpy(head.data(), t.parts.ranges[0].data(), head.size());
         listener->begins(t.peer, t.tag, head, t.parts.ranges[1].size());
         listener->arrived(t.peer, t.tag, head, t.parts.ranges[1], *this);

@@ -98,6 +98,8 @@ class Recorder final : public Listener {
     all.insert(all.end(), body.begin(), body.end());
     letters.push_back({from, tag, all});
   }
+  bool finished(int, Tag) const override { return letters.size() == last + 1; }
+  std::size_t last = ~std::size_t{0} - 1;  // after this one it hears no more
   std::uint64_t most = ~std::uint64_t{0};
   std::vector<std::uint64_t> begun;
   std::vector<Letter> letters;
@@ -427,6 +429,20 @@ TEST_F(InboxTest, AListenerMayComeAndGoAtAnyMomentAndMissesNothing) {
       ASSERT_EQ(in.kept_bytes(), 0U);
     }
   }
+}
+
+TEST_F(InboxTest, LettersAfterTheLastOneWaitForTheNextListener) {
+  listen(9);
+  listener.last = 1;
+  for (std::uint64_t n = 0; n < 4; ++n) deliver_all(9, n, content(9, n, 100));
+  EXPECT_EQ(listener.letters.size(), 2U);
+  EXPECT_EQ(listener.begun.size(), 2U);
+  listens.clear();
+  in.listener_changed(9);
+  listener.last = ~std::size_t{0} - 1;
+  listen(9);
+  ASSERT_EQ(listener.letters.size(), 4U);
+  EXPECT_EQ(listener.letters[3].bytes, content(9, 3, 100));
 }
 
 TEST_F(InboxTest, LettersThatAreTooShortAreRefusedWheneverTheListenerComes) {

@@ -132,8 +132,8 @@ TEST_P(MeshAmongStrangers, GarbageIsAnsweredWithAClosedDoor) {
       Stranger stranger(port);
       const bool like_a_greeting = rng.below(3) == 0;
       Bytes garbage = random_bytes(rng, 1 + rng.below(5000));
-      if (like_a_greeting && garbage.size() >= 6)
-        std::memcpy(garbage.data(), encrypted() ? "\x16\x03\x01" : "slps\1", 6);
+      const std::string beginning(encrypted() ? "\x16\x03\x01" : "slps\1", encrypted() ? 3 : 6);
+      if (like_a_greeting && garbage.size() >= 6) std::memcpy(garbage.data(), beginning.data(), beginning.size());
       stranger.say(garbage);
       shutdown(stranger.fd(), SHUT_WR);
       EXPECT_LT(stranger.hear_to_the_end(), 200U);
