@@ -21,7 +21,7 @@ Facts unpacked(const std::string& text) {
   Facts facts;
   const auto word = [&text](std::size_t& at) {
     const std::size_t end = std::min(text.find('\0', at), text.size());
-    const std::string found = text.substr(at, end - at);
+    std::string found = text.substr(at, end - at);
     at = end + 1;
     return found;
   };

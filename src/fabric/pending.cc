@@ -63,6 +63,7 @@ std::vector<int> Pending::awaited() const {
 
 std::string Pending::names(const std::vector<int>& peers) const {
   std::vector<std::string> names;
+  names.reserve(peers.size());
   for (const int peer : peers) names.push_back(mesh_->name(peer));
   return names.empty() ? "itself" : fmt::format("{}", fmt::join(names, ", "));
 }

@@ -24,7 +24,7 @@ using Then = Moved::Then;
 
 constexpr std::size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 constexpr std::size_t kRecordsPerWrite = 16;         // so that one connection cannot keep its thread for itself
-constexpr std::size_t kReadAheadBytes = 128 * 1024;  // one recv() for several records
+constexpr std::size_t kReadAheadBytes = 128 << 10;   // one recv() for several records
 constexpr unsigned char kIdentity[] = "slipstream";  // the same for all: it tells a listener nothing about the key
 constexpr unsigned char kCipher[] = {0x13, 0x01};    // TLS_AES_128_GCM_SHA256, the fastest one where there is AES-NI
 constexpr const char* kCipherName = "TLS_AES_128_GCM_SHA256";
