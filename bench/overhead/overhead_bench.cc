@@ -5,7 +5,6 @@
 //
 //   overhead_bench [MODEL…] [--steps N]        default: cnn mlp, 200 steps of each
 #include <slipstream/base/clock.h>
-#include "fabric/mesh_fabric.h"
 #include <slipstream/runtime/session.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "fabric/mesh_fabric.h"
 #include "task/torch_task.h"
 
 namespace {

@@ -78,7 +78,8 @@ void LaunchOptions::describe(OptionSet& o) {
       "secret_file", secret_file, kChangesSpeed,
       "a file with the job's secret, the same on all machines: nobody joins without it, and all traffic is encrypted "
       "(also: the environment variable SLIPSTREAM_SECRET)");
-  o.integer("streams", streams, {0, 64}, kChangesSpeed, "connections to each peer; 0: one, several where it is far");
+  o.integer("streams", streams, {0, 64}, kChangesSpeed,
+            "connections to each peer; 0: one; several where it is far and TCP slows down at losses");
   o.choice("sums", sums, {"auto", "mesh", "c10d"}, kChangesSpeed, "engine of dense fp32 sums");
   o.text(
       "lab", lab, kChangesSpeed,

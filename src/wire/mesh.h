@@ -37,7 +37,7 @@ struct MeshOptions {
   Key key{};
   bool encrypted = false;
   std::string address = "127.0.0.1";  // ours, for the others to connect to
-  int streams = 0;                    // connections to each peer; 0: more than one where the peer is far away
+  int streams = 0;                    // connections to each peer; 0: several to a far one, unless TCP is bbr
   double timeout_seconds = 120;
   double join_timeout_seconds = 60;
   std::function<bool()> interrupted{};  // asked now and then while others are waited for
