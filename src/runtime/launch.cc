@@ -36,17 +36,6 @@ std::string first_node(const std::string& list) {
   return list.substr(0, bracket) + list.substr(bracket + 1, end - bracket - 1);
 }
 
-std::array<std::byte, 32> from_hex(const std::string& text) {
-  std::array<std::byte, 32> key{};
-  if (text.size() != 2 * key.size() || text.find_first_not_of("0123456789abcdef") != std::string::npos) {
-    fail<ConfigError>("the environment variable {} is not a key; it is for Slipstream's own use", kJobKeyVariable);
-  }
-  for (std::size_t i = 0; i < key.size(); ++i) {
-    key[i] = static_cast<std::byte>(std::stoul(text.substr(2 * i, 2), nullptr, 16));
-  }
-  return key;
-}
-
 // One of `size` processes, the last of which are servers.
 void finish_worker(Placement& p, std::int64_t rank, std::int64_t size, std::int64_t servers) {
   if (size - servers < 1) {
@@ -96,12 +85,6 @@ Environment process_environment() {
   };
 }
 
-std::string to_hex(const std::array<std::byte, 32>& key) {
-  std::string text;
-  for (const std::byte b : key) text += fmt::format("{:02x}", static_cast<unsigned>(b));
-  return text;
-}
-
 std::optional<std::array<std::byte, 32>> given_key(const LaunchOptions& options, const Environment& environment) {
   if (!options.secret_file.empty()) return key_of(read_secret_file(options.secret_file));
   if (const auto secret = environment("SLIPSTREAM_SECRET"); secret && !secret->empty()) return key_of(*secret);
@@ -123,7 +106,11 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
       fail<ConfigError>("--sums c10d cannot be encrypted; leave it out, or the secret");
     }
   } else if (const auto made = environment(kJobKeyVariable); made && options.supervised()) {
-    p.at.key = from_hex(*made);
+    const auto key = key_from_hex(*made);
+    if (!key) {
+      fail<ConfigError>("the environment variable {} is not a key; it is for Slipstream's own use", kJobKeyVariable);
+    }
+    p.at.key = *key;
   }
   p.at.join_timeout_seconds = options.join_timeout;
 

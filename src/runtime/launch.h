@@ -52,7 +52,6 @@ struct Placement {
 
 // What a supervisor tells its workers in their environment: the key it made for the job, as hexadecimal digits.
 inline constexpr const char* kJobKeyVariable = "SLIPSTREAM_JOB_KEY";
-std::string to_hex(const std::array<std::byte, 32>& key);
 
 // The key of a job, where the user gave a secret by --secret-file or SLIPSTREAM_SECRET.
 std::optional<std::array<std::byte, 32>> given_key(const LaunchOptions& options, const Environment& environment);

@@ -32,8 +32,7 @@ JoinText JoinText::from_text(const std::string& text) {
 }
 
 std::string Roster::to_text() const {
-  std::string text = fmt::format("{} {} ", epoch, ranks.size());
-  for (const std::byte b : key) text += fmt::format("{:02x}", static_cast<unsigned>(b));
+  std::string text = fmt::format("{} {} {}", epoch, ranks.size(), to_hex(key));
   for (const Address& rank : ranks) text += fmt::format("\n{} {}", rank.host, rank.port);
   return text;
 }
@@ -45,11 +44,8 @@ Roster Roster::from_text(const std::string& text) {
   std::string hex;
   in >> epoch >> count >> hex;
   bool good = !in.fail() && epoch > 0 && epoch <= std::numeric_limits<std::uint32_t>::max() && count > 0 &&
-              count <= kMaxRanks && hex.size() == 2 * roster.key.size() &&
-              hex.find_first_not_of("0123456789abcdef") == std::string::npos;
-  for (std::size_t i = 0; good && i < roster.key.size(); ++i) {
-    roster.key[i] = static_cast<std::byte>(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
-  }
+              count <= kMaxRanks && key_from_hex(hex).has_value();
+  roster.key = key_from_hex(hex).value_or(Key{});
   roster.epoch = static_cast<std::uint32_t>(epoch);
   for (Address address; good && std::ssize(roster.ranks) < count;) {
     in >> address.host >> address.port;

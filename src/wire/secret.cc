@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <memory>
 #include <system_error>
 #include <vector>
@@ -119,6 +120,26 @@ std::string read_secret_file(const std::string& path) {
   }
   text.resize(size);
   return text;
+}
+
+std::string to_hex(const Key& key) {
+  std::string text;
+  for (const std::byte b : key) text += fmt::format("{:02x}", static_cast<unsigned>(b));
+  return text;
+}
+
+std::optional<Key> key_from_hex(std::string_view text) {
+  Key key{};
+  if (text.size() != 2 * key.size()) return std::nullopt;
+  for (std::size_t i = 0; i < key.size(); ++i) {
+    unsigned value = 0;
+    const char* digits = text.data() + 2 * i;
+    const auto [end, error] = std::from_chars(digits, digits + 2, value, 16);
+    if (error != std::errc{} || end != digits + 2) return std::nullopt;
+    key[i] = static_cast<std::byte>(value);
+  }
+  if (to_hex(key) != text) return std::nullopt;  // capital letters: there is one way to write a key
+  return key;
 }
 
 }  // namespace slipstream

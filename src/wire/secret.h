@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,5 +35,9 @@ bool same(std::span<const std::byte> a, std::span<const std::byte> b);
 // What is in the file, for key_of(). ConfigError where it is missing, is larger than 4096 bytes, or may be read by
 // others than its owner.
 std::string read_secret_file(const std::string& path);
+
+// A key as 64 hexadecimal digits, and back; nothing where the text is no such key.
+std::string to_hex(const Key& key);
+std::optional<Key> key_from_hex(std::string_view text);
 
 }  // namespace slipstream
