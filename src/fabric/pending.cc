@@ -87,7 +87,7 @@ void Pending::wait() {
         "steps?",
         mesh_->name(mesh_->rank()), timeout.count(), names(peers), what_);
     lock.unlock();
-    mesh_->stalled(peers, text);
+    mesh_->stalled(text);
     lock.lock();
   }
   mesh_->waiting_for.clear();
@@ -120,7 +120,7 @@ void Pending::settle() noexcept {
       const std::vector<int> peers = awaited();
       lock.unlock();
       mesh_->stalled(
-          peers, fmt::format("{} gave up a {} that {} did not take", mesh_->name(mesh_->rank()), what_, names(peers)));
+          fmt::format("{} gave up a {} that {} did not take", mesh_->name(mesh_->rank()), what_, names(peers)));
       lock.lock();
     }
   } catch (const std::exception&) {  // of the lock: there is nothing left to wait for

@@ -72,6 +72,7 @@ struct Running {
   std::vector<pid_t> pids;  // by member; 0 once it has ended
   CrewOutcome outcome;
   bool ending = false;          // we asked them to end: how they do it says nothing
+  bool ended_well = false;      // one did
   bool ended_as_asked = false;  // one did so; those who live together end together, so the rest has little time left
 
   ~Running() {
@@ -88,6 +89,14 @@ struct Running {
       if (pid > 0) kill(pid, signal);
     }
   }
+  // Those who live together end together: one that still runs is stuck.
+  void blame_the_last() {
+    for (std::size_t i = 0; i < pids.size() && !outcome.first_failure; ++i) {
+      if (pids[i] == 0) continue;
+      outcome.first_failure = {static_cast<int>(i), 128 + SIGKILL, "did not end when the others had", SIGKILL};
+      outcome.worst = 128 + SIGKILL;
+    }
+  }
   void collect() {
     for (std::size_t i = 0; i < pids.size(); ++i) {
       int status = 0;
@@ -96,6 +105,7 @@ struct Running {
       ended_as_asked = ended_as_asked || ending;
       const bool exited = WIFEXITED(status);
       const int code = exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      ended_well = ended_well || code == 0;
       if (ending || code == 0) continue;
       outcome.worst = std::max(outcome.worst, code);
       if (outcome.first_failure) continue;
@@ -110,7 +120,8 @@ struct Running {
 
 }  // namespace
 
-CrewOutcome run_crew(std::vector<CrewMember> members, const std::function<void(const CrewFailure&)>& on_first_failure) {
+CrewOutcome run_crew(std::vector<CrewMember> members, const std::function<void(const CrewFailure&)>& on_first_failure,
+                     double patience_seconds) {
   const SteadyClock clock;
   const TakenSignals signals;
   Running running;
@@ -123,12 +134,16 @@ CrewOutcome run_crew(std::vector<CrewMember> members, const std::function<void(c
     running.pids.push_back(child);
   }
 
-  double deadline = 0;  // when those who still run are ended; 0: not in sight
+  double patience_ends = 0;  // when it is; 0: not in sight
+  double deadline = 0;       // when those who still run are ended; 0: not in sight
   while (running.collect(), running.any()) {
     if (running.outcome.first_failure && deadline == 0) {
       deadline = clock.now() + kGraceSeconds;
       if (on_first_failure) on_first_failure(*running.outcome.first_failure);
     }
+    if (running.ended_well && patience_seconds > 0 && patience_ends == 0)
+      patience_ends = clock.now() + patience_seconds;
+    if (patience_ends != 0 && clock.now() > patience_ends) running.blame_the_last();
     if (running.ended_as_asked && deadline == 0) deadline = clock.now() + kGraceSeconds;
     if (deadline != 0 && clock.now() > deadline) {
       running.signal_all(running.ending ? SIGKILL : SIGTERM);

@@ -33,7 +33,9 @@ struct CrewOutcome {
   int worst = 0;  // the largest exit code of those that were not asked to end
 };
 
+// `patience_seconds`: how long the others may still run once one has ended well; 0: as long as they like. One that does
+// not end in time counts as a failure.
 CrewOutcome run_crew(std::vector<CrewMember> members,
-                     const std::function<void(const CrewFailure&)>& on_first_failure = {});
+                     const std::function<void(const CrewFailure&)>& on_first_failure = {}, double patience_seconds = 0);
 
 }  // namespace slipstream

@@ -108,14 +108,18 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
     members.push_back(std::move(member));
   }
 
-  const CrewOutcome outcome = run_crew(std::move(members), [&hub, workers](const CrewFailure& failure) {
-    if (stopped_on_request(failure)) return;
-    const bool serves = failure.member >= workers;
-    const std::string text = fmt::format("{} {} {}; the job cannot go on without it", serves ? "server" : "worker",
-                                         failure.member - (serves ? workers : 0), failure.how);
-    hub->announce(text);
-    if (failure.exit_code >= 126) std::fprintf(stderr, "slipstream: %s\n", text.c_str());  // it could not say so itself
-  });
+  const CrewOutcome outcome = run_crew(
+      std::move(members),
+      [&hub, workers](const CrewFailure& failure) {
+        if (stopped_on_request(failure)) return;
+        const bool serves = failure.member >= workers;
+        const std::string text = fmt::format("{} {} {}; the job cannot go on without it", serves ? "server" : "worker",
+                                             failure.member - (serves ? workers : 0), failure.how);
+        hub->announce(text);
+        if (failure.exit_code >= 126)
+          std::fprintf(stderr, "slipstream: %s\n", text.c_str());  // it could not say so itself
+      },
+      options.timeout);
   for (const std::string& text : complaints.distinct()) std::fprintf(stderr, "slipstream: %s\n", text.c_str());
   if (outcome.interrupted) return Interrupted("").exit_code();
   return outcome.first_failure ? job_exit_code(*outcome.first_failure) : 0;

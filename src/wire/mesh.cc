@@ -134,13 +134,13 @@ void RealMesh::fail(const std::string& text) {
   changed.wait(lock, [this] { return spread_ || closed_; });
 }
 
-void RealMesh::stalled(const std::vector<int>& peers, const std::string& text) {
-  asio::post(io_, [this, peers, text] {
+void RealMesh::stalled(const std::string& text) {
+  asio::post(io_, [this, text] {
     const double now = clock.now();
-    for (const int rank : peers) {
-      const Peer& peer = peer_of(rank);
-      if (!peer.left && now - peer.heard_at > options_.timeout_seconds / 2) note_failure(silent(peer, now), false);
-    }
+    for_all_peers([&](const Peer& peer) {  // whom we wait for may itself wait for one that is silent
+      const bool silent_so_far = peer.joined && !peer.left && !peer.links.empty();
+      if (silent_so_far && now - peer.heard_at > options_.timeout_seconds / 2) note_failure(silent(peer, now), false);
+    });
     note_failure(text, false);
     spread_failure();
   });

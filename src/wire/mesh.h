@@ -86,7 +86,7 @@ class MeshCore {
   // The job cannot go on; all others are told. The first failure stands.
   virtual void fail(const std::string& text) = 0;
   // Nothing came of these peers for the timeout. Fails with `text`, or, where one of them shows no life, with its name.
-  virtual void stalled(const std::vector<int>& peers, const std::string& text) = 0;
+  virtual void stalled(const std::string& text) = 0;
 
   // How the I/O thread and those who wait for it meet: `mutex` guards what operations note about their own end, and the
   // failure; `changed` is notified when an operation that is waited for has ended, and at a failure.

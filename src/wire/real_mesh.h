@@ -61,7 +61,7 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
   void submit(std::span<const MeshCommand> commands) override;
   void listen(Tag tag, Listener* listener) override;
   void fail(const std::string& text) override;
-  void stalled(const std::vector<int>& peers, const std::string& text) override;
+  void stalled(const std::string& text) override;
 
   // Answers of a listener, on the I/O thread.
   void send(int to, Tag tag, const LetterHead& head, std::shared_ptr<const Floats> body) override;
