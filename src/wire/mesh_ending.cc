@@ -211,11 +211,11 @@ void RealMesh::look_for_silence(double now) {
     for (auto& peer : peers_) {
       if (peer && !peer->joined) missing.push_back(name(peer->rank));
     }
-    return give_up(missing.empty()
-                       ? fmt::format("{} at {}:{} did not let {} join within {:.0f} s", hub_name(), options_.hub.host,
-                                     options_.hub.port, name(options_.rank), options_.join_timeout_seconds)
-                       : fmt::format("{} did not connect to {} within {:.0f} s", fmt::join(missing, ", "),
-                                     name(options_.rank), options_.join_timeout_seconds));
+    return give_up(missing.empty() ? orphaned() + fmt::format("{} at {}:{} did not let {} join within {:.0f} s",
+                                                              hub_name(), options_.hub.host, options_.hub.port,
+                                                              name(options_.rank), options_.join_timeout_seconds)
+                                   : fmt::format("{} did not connect to {} within {:.0f} s", fmt::join(missing, ", "),
+                                                 name(options_.rank), options_.join_timeout_seconds));
   }
   for_all_peers([&](Peer& peer) {
     if (!peer.joined || peer.left || peer.links.empty() || now - peer.heard_at <= options_.timeout_seconds) return;
