@@ -3,22 +3,25 @@
 
 #include <algorithm>
 
-#include "base/vec.h"
 #include "strategy/finite_gradient.h"
 
 namespace slipstream {
 
 void GtopkSgd::on_step(Step& s) {
-  const auto grads = s.model.grads();
+  const auto grads = s.model.grads(), weights = s.model.weights();
   if (grads.empty()) return;
   require_finite(s, 0, grads.size());
-  owed_->take(0, grads, 1.0F, 0.0F, options_.entries(grads.size()), own_);  // (1) (2)
+  s.opt.begin_step();
+  owed_->begin_step();
+  const std::size_t k = options_.entries(grads.size(), s.t);
+  owed_->take(0, grads, owing_rule(s, 0, grads), k, own_);  // (1) (2)
   Sparse global = own_;
   tree_.reduce(s.net, global, grads.size(), dropped_);  // (3) (4)
   put_back(own_, global);                               // (5)
-  vec::zero(grads);
-  for (std::size_t j = 0; j < global.indices.size(); ++j) grads[global.indices[j]] = global.values[j];
-  s.opt.step(s.model.weights(), grads, 1.0F / static_cast<float>(s.net.size()));  // (6)
+  const auto updating = s.opt.timed();
+  s.opt.decay(weights);
+  const float mean = 1.0F / static_cast<float>(s.net.size());
+  for (std::size_t j = 0; j < global.indices.size(); ++j) weights[global.indices[j]] -= mean * global.values[j];  // (6)
 }
 
 void GtopkSgd::put_back(const Sparse& own, const Sparse& global) {
@@ -33,19 +36,13 @@ void GtopkSgd::put_back(const Sparse& own, const Sparse& global) {
   }
 }
 
-std::size_t GtopkSgdOptions::entries(std::size_t count) const {
-  const auto wanted = static_cast<std::size_t>(density * static_cast<double>(count));
-  return std::min(count, std::max<std::size_t>(1, wanted));
-}
-
 double GtopkSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
   const std::size_t count = q.model.count();
-  return count == 0 ? 0 : SparseTree::bytes_sent(options.entries(count), count, q.rank, q.workers);
+  return count == 0 ? 0 : SparseTree::bytes_sent(options.entries(count, q.t), count, q.rank, q.workers);
 }
 
 void GtopkSgdOptions::describe(OptionSet& o) {
-  o.real("density", density, {1e-6, 1.0}, kChangesResult,
-         "share of the entries that a worker sends, and that all apply, in a step");
+  SparseOptions::describe(o);
   o.choice("putback", putback, {"conservative", "published"}, kChangesResult,
            "who owes what the tree dropped: the worker that dropped it, or, as published, its first owner unless the "
            "coordinate was applied anyway");

@@ -6,12 +6,12 @@
 //   Top-k Sparsification for Low Bandwidth Networks", ICDCS 2019, arXiv 1901.04359.
 //
 //   after backward:
-//     (1)  e <- e + g                                        what this worker owes
+//     (1)  e <- e + direction(g)                             what this worker owes: lr / (1 - m) g
 //     (2)  s <- the k largest entries of e, moved out of e
 //     (3)  up a binomial tree: s <- the k largest of s + the child's s
-//     (4)  G <- rank 0's s, copied down the tree             blocking
-//     (5)  e <- e + what this worker dropped in (3)          or, published: + its own entries that are not in G
-//     (6)  w <- w - step(G / P)                              dense
+//     (4)  S <- rank 0's s, copied down the tree             blocking
+//     (5)  e <- e + what this worker dropped in (3)          or, published: + its own entries that are not in S
+//     (6)  w <- w - S / P                                    and decay
 //
 // Communicated per step and worker, each way: at most ceil(log2 P) records of k values and k indices.
 //
@@ -27,16 +27,15 @@
 #include <string>
 
 #include "correction/error_feedback.h"
+#include "strategy/sparse_exchange.h"
 #include "topology/sparse_tree.h"
 
 namespace slipstream {
 
-struct GtopkSgdOptions {
-  double density = 0.01;  // changes the result
-  std::string putback = "conservative";
+struct GtopkSgdOptions : SparseOptions {
+  std::string putback = "conservative";  // changes the result
 
   void describe(OptionSet& o);
-  std::size_t entries(std::size_t count) const;  // k of `count`: at least one of any
 };
 
 class GtopkSgd final : public Strategy {
@@ -47,7 +46,8 @@ class GtopkSgd final : public Strategy {
   static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q);
 
-  void on_start(Step& s) override { owed_.emplace(s.model.count(), false); }
+  OptimizerUse optimizer_use() const override { return OptimizerUse::kDirections; }
+  void on_start(Step& s) override { owed_.emplace(s.model.count(), s.opt.memory()); }
   void on_step(Step& s) override;
   void visit(StateVisitor& v) override { owed_->visit(v); }
 

@@ -3,11 +3,6 @@
 
 namespace slipstream {
 
-void TopkSgd::on_start(Step& s) {
-  options_.check_optimizer(s.opt.options());
-  exchange_.emplace(options_, s.model);
-}
-
 void TopkSgd::on_step(Step& s) {
   const Bucket whole{.count = s.model.count(), .end_slot = s.model.slots().size()};
   exchange_->start(s, whole, options_.entries(whole.count, s.t));  // (1) (2)

@@ -6,14 +6,14 @@
 //   momentum correction: Y. Lin et al., "Deep Gradient Compression", ICLR 2018, arXiv 1712.01887.
 //
 //   after backward:
-//     (1)  e <- e + g                                        what this worker owes; or u <- m u + g, e <- e + u
+//     (1)  e <- e + direction(g)                             what this worker owes: lr / (1 - m) g
 //     (2)  s <- the k largest entries of e, moved out of e
-//     (3)  G <- sum over workers of s                        all-gather of indices and values, blocking
-//     (4)  w <- w - step(G / P)                              dense; with momentum correction w <- w - lr G / P
+//     (3)  S <- sum over workers of s                        all-gather of indices and values, blocking
+//     (4)  w <- w - S / P                                    and decay
 //
 // Communicated per step and worker: (P-1) records of k values and k indices (differences of one to four bytes).
 // One selection over the whole model, so nothing overlaps backward. Replicas stay bit-identical: records are added in
-// rank order. Clipping acts on the averaged sparse gradient; it cannot be used with momentum correction.
+// rank order.
 #pragma once
 
 #include <slipstream/strategy/registry.h>
@@ -33,7 +33,8 @@ class TopkSgd final : public Strategy {
   static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q);
 
-  void on_start(Step& s) override;
+  OptimizerUse optimizer_use() const override { return OptimizerUse::kDirections; }
+  void on_start(Step& s) override { exchange_.emplace(options_, s); }
   void on_step(Step& s) override;
   void visit(StateVisitor& v) override { exchange_->visit(v); }
 
