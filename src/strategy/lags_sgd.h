@@ -1,25 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LAGS-SGD: layer-wise adaptive gradient sparsification. Each layer's largest entries leave while backward works on the
-// layers before it, and as many of them as hide behind that work.
-//
-//   S. Shi, Z. Tang, Q. Wang, K. Zhao, X. Chu, "Layer-Wise Adaptive Gradient Sparsification for Distributed Deep
-//   Learning with Convergence Guarantees", ECAI 2020, arXiv 1911.08727;
-//   merging of layers: S. Shi et al., "Communication-Efficient Distributed Deep Learning with Merged Gradient
-//   Sparsification on GPUs" (OMGS-SGD), INFOCOM 2020.
-//
-//   as soon as the gradient of group l is there (l = L … 1):
-//     (1)  u_l <- m u_l + g_l;  e_l <- e_l + u_l             what this worker owes; momentum=after: e_l + g_l
-//     (2)  s_l <- the k_l largest entries of e_l, moved out of e_l; all of them where the plan says dense
-//     (3)  start the all-gather of s_l                       it overlaps the backward of l-1 … 1
-//   after backward:
-//     (4)  G_l <- sum over workers of s_l, in the order of (3)
-//     (5)  w <- w - lr G / P                                 momentum=after: w - step(G / P)
-//     (6)  after the first steps and then every so often: measure, agree, and plan groups and k_l anew
-//
-// momentum=corrected (DGC, Y. Lin et al., ICLR 2018) also forgets u_l where s_l was taken. The authors' code has
-// momentum after the sum (momentum=after), where what arrives late overshoots. lr_inside multiplies with lr in (1), not
-// in (5).
+// layers before it, and as many of them as hide behind that work. See cards/lags.md.
 //
 // The plan (strategy/lags_plan) is made of the mean times of all workers, so it is the same everywhere; what the times
 // were may change it from run to run, but never lets replicas differ. adaptive=false uses the density throughout: then
@@ -56,7 +38,6 @@ class LagsSgd final : public Strategy {
   using Options = LagsOptions;
   explicit LagsSgd(const Options& options) : options_(options) {}
 
-  static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q);
   static bool follows_clock(const Options& options) { return options.adaptive; }
 
