@@ -48,29 +48,4 @@ void GtopkSgdOptions::describe(OptionSet& o) {
            "coordinate was applied anyway");
 }
 
-StrategyInfo GtopkSgd::info() {
-  return {
-      .name = "gtopk",
-      .title = "gTop-k SGD: merge the workers' largest entries along a tree and apply the k largest of the result",
-      .paper =
-          "S. Shi et al., A Distributed Synchronous SGD Algorithm with Global Top-k Sparsification for Low Bandwidth "
-          "Networks, ICDCS 2019 (arXiv 1901.04359)",
-      .pseudo_code = {"after backward:", "  (1) e <- e + g", "  (2) s <- the k largest entries of e, moved out of e",
-                      "  (3) up a binomial tree: s <- the k largest of s + the child's s",
-                      "  (4) G <- rank 0's s, copied down the tree             blocking",
-                      "  (5) e <- e + what this worker dropped in (3)          or, published: + own entries not in G",
-                      "  (6) w <- w - step(G / P)"},
-      .bytes_per_step =
-          "at most ceil(log2 P) × about (32 + k × 5.6) bytes each way at density 0.01 (rank 0; others less)",
-      .waits_for = "the whole tree, up and down, in every step, after backward",
-      .notes = {"Traffic grows with log2 P; topk's grows with P - 1.",
-                "putback=conservative (a deviation from the paper) loses nothing: what the tree drops is owed by the "
-                "worker that dropped it. putback=published is the authors' rule, which can lose part of a coordinate "
-                "that is applied by way of another subtree.",
-                "Any number of workers, not only powers of two.",
-                "Momentum and clipping act on the averaged sparse gradient, as the optimizer does them."},
-      .configure = [] { return configure_strategy<GtopkSgd>("gtopk"); },
-  };
-}
-
 }  // namespace slipstream

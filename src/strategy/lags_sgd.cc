@@ -158,39 +158,4 @@ double LagsSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
   return bytes;
 }
 
-StrategyInfo LagsSgd::info() {
-  return {
-      .name = "lags",
-      .title = "LAGS-SGD: each layer's largest entries leave during backward, as many as hide behind it",
-      .paper =
-          "S. Shi, Z. Tang, Q. Wang, K. Zhao, X. Chu, Layer-Wise Adaptive Gradient Sparsification for Distributed Deep "
-          "Learning with Convergence Guarantees, ECAI 2020 (arXiv 1911.08727)",
-      .pseudo_code = {"as soon as the gradient of group l is there (l = L … 1):",
-                      "  (1) u_l <- m u_l + g_l;  e_l <- e_l + u_l       momentum=after: e_l + g_l",
-                      "  (2) s_l <- the k_l largest entries of e_l, moved out of e_l; all where the plan says dense",
-                      "  (3) start the all-gather of s_l                 it overlaps the backward of l-1 … 1",
-                      "after backward:", "  (4) G_l <- sum over workers of s_l",
-                      "  (5) w <- w - lr G / P                           momentum=after: w - step(G / P)",
-                      "  (6) after the first steps, and every so often: measure, agree, plan groups and k_l anew"},
-      .bytes_per_step =
-          "the plan decides, between (P-1) × about 5.6 bytes × density × parameters and a dense sum; --verbose shows "
-          "it",
-      .waits_for = "after backward, for what of all workers' messages did not hide behind it",
-      .notes =
-          {"The plan: the first 12 steps run at the density; then backward times by layer, the cost of selection "
-           "and the wire's latency and rate are known. Each layer gets the most entries whose message hides "
-           "behind the backward of the next one (with 30 % to spare), never fewer than density nor more than "
-           "max_density; a layer that hides as a whole, or is cheaper so, is sent dense.",
-           "On a fast link most of the model is dense, on a slow one the floor rules.",
-           "Neighbours are merged where one message is cheaper than two (OMGS-SGD).",
-           "The paper's code runs at one density; the rule is its text's. Selection is exact.",
-           "Nothing is lost: what is not sent is added to the next gradient.",
-           "adaptive=true lets times decide, so two runs may differ; replicas of one run never do.",
-           "momentum=corrected (each worker's velocity is selected from, and forgotten where it was sent) costs no "
-           "accuracy in our runs; momentum=after, as in the authors' code, does. It needs optimizer=sgd without "
-           "Nesterov and without clip_norm; with any other optimizer use momentum=after."},
-      .configure = [] { return configure_strategy<LagsSgd>("lags"); },
-  };
-}
-
 }  // namespace slipstream

@@ -1,26 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LAGS-SGD: layer-wise adaptive gradient sparsification. Each layer's largest entries leave while backward works on the
-// layers before it, and as many of them as hide behind that work.
-//
-//   S. Shi, Z. Tang, Q. Wang, K. Zhao, X. Chu, "Layer-Wise Adaptive Gradient Sparsification for Distributed Deep
-//   Learning with Convergence Guarantees", ECAI 2020, arXiv 1911.08727;
-//   merging of layers: S. Shi et al., "Communication-Efficient Distributed Deep Learning with Merged Gradient
-//   Sparsification on GPUs" (OMGS-SGD), INFOCOM 2020.
-//
-//   as soon as the gradient of group l is there (l = L … 1):
-//     (1)  e_l <- e_l + direction(g_l)                       what this worker owes, in units of weights
-//     (2)  s_l <- the k_l largest entries of e_l, moved out of e_l; all of them where the plan says dense
-//     (3)  start the all-gather of s_l                       it overlaps the backward of l-1 … 1
-//   after backward:
-//     (4)  S_l <- sum over workers of s_l, in the order of (3)
-//     (5)  w <- w - S / P                                    and decay
-//     (6)  after the first steps and then every so often: measure, agree, and plan groups and k_l anew
+// layers before it, and as many of them as hide behind that work. See cards/lags.md.
 //
 // The plan (strategy/lags_plan) is made of the mean times of all workers (strategy/lags_meter), so it is the same
-// everywhere; what the times were may change it from run to run, but never lets replicas differ. The first steps are
-// dense. adaptive=false uses the density throughout: then the result is a function of the data alone. Replicas stay
-// bit-identical: records are added in rank order.
+// everywhere; what the times were may change it from run to run, but never lets replicas differ. adaptive=false uses the
+// density throughout: then the result is a function of the data alone. Replicas stay bit-identical: records are added in rank order.
 #pragma once
 
 #include <slipstream/strategy/registry.h>
@@ -51,7 +36,6 @@ class LagsSgd final : public Strategy {
   using Options = LagsOptions;
   explicit LagsSgd(const Options& options) : options_(options) {}
 
-  static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q);
   static bool follows_clock(const Options& options) { return options.adaptive; }
 
