@@ -18,7 +18,7 @@ constexpr std::uint8_t kOldest = 191;    // … which hold them here, so that no
 ErrorFeedback::ErrorFeedback(std::size_t count, double momentum)
     : residual_(count), sent_at_(momentum > 0.0 ? count : 0) {
   for (int age = 0; momentum > 0.0 && age < 256; ++age) {
-    shares_.push_back(static_cast<float>(1.0 - std::pow(momentum, std::max(1, age))));
+    shares_.push_back(static_cast<float>(1.0 - std::pow(momentum, 0.5 * (1 + std::max(1, age)))));
   }
 }
 

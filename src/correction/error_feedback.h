@@ -4,8 +4,9 @@
 // next direction to it: nothing is lost, only late.
 //
 // It is the worker's velocity as well. A gradient is owed as all that momentum m would ever make of it, lr / (1 - m) g.
-// An entry that is sent a steps after it was sent last gives 1 - m^a of what it holds and keeps the rest, as a velocity
-// does over a steps: sent in every step it is momentum SGD itself, and what waited long gives everything at once. Of a
+// An entry that is sent a steps after it was sent last gives 1 - m^((a+1)/2) of what it holds and keeps the rest: about
+// what a velocity gives over the mean age of what came in. Sent in every step it is momentum SGD itself, and what waited
+// long gives everything at once. (1 - m^a, all that a velocity gives in a steps, was unstable at high density.) Of a
 // layer that is sent whole every entry gives 1 - m, so that what gathered while it was not leaves over some 1 / (1 - m)
 // steps. Nesterov's form sends (1 - share) × lr g along.
 //

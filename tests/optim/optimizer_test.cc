@@ -260,5 +260,75 @@ TEST(Optimizer, EachKindHasALearningRateToStartFrom) {
   EXPECT_EQ((OptimizerOptions{.kind = "adamw", .lr = 0.25}.base_lr()), 0.25);
 }
 
+TEST(Optimizer, SgdsDirectionIsAllThatMomentumWouldEverMakeOfAGradient) {
+  for (const bool nesterov : {false, true}) {
+    const OptimizerOptions options{.lr = 0.1, .momentum = 0.9, .nesterov = nesterov};
+    std::vector<float> w{0}, g{2};
+    const auto dense = make_optimizer(options, 1);
+    dense->step(w, g);
+    for (int t = 0; t < 400; ++t) dense->step(w, std::vector<float>{0});
+    const auto own = make_optimizer(options, 1, OptimizerUse::kDirections);
+    own->begin_step();
+    EXPECT_NEAR(own->direction(0, g, 4) * g[0], -w[0], 1e-5);
+  }
+}
+
+TEST(Optimizer, AdamsDirectionIsNormedByTheVarianceOfAMeanOfSoManyGradients) {
+  const OptimizerOptions options{.kind = "adamw", .lr = 0.01, .beta2 = 0.99, .eps = 1e-6};
+  const auto own = make_optimizer(options, kCount, OptimizerUse::kDirections);
+  std::vector<double> v(kCount);
+  for (std::uint32_t t = 1; t <= kSteps; ++t) {
+    own->begin_step();
+    auto g = random_vector(t);
+    const auto before = g;
+    const double factor = own->direction(0, g, 4);
+    for (std::size_t i = 0; i < kCount; ++i) {
+      v[i] = 0.99 * v[i] + 0.01 * static_cast<double>(before[i]) * before[i];
+      const double variance = v[i] / (1 - std::pow(0.99, t)) / 4;
+      EXPECT_NEAR(factor * g[i], 0.01 * before[i] / (std::sqrt(variance) + 1e-6), 1e-6) << t;
+    }
+  }
+}
+
+TEST(Optimizer, DirectionsOfAdamRefuseDecayThatIsAddedToTheGradient) {
+  const OptimizerOptions adam{.kind = "adam", .weight_decay = 0.01};
+  EXPECT_NO_THROW(make_optimizer(adam, 3));
+  EXPECT_THROW(make_optimizer(adam, 3, OptimizerUse::kDirections), ConfigError);
+}
+
+TEST(Optimizer, DecayOfDirectionsIsAsStrongAsThatOfStepsInTheLongRun) {
+  for (const OptimizerOptions& options :
+       {OptimizerOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 5e-3},
+        OptimizerOptions{.lr = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 5e-3},
+        OptimizerOptions{.kind = "adamw", .lr = 0.01, .weight_decay = 0.1}}) {
+    std::vector<float> stepped{1}, decayed{1};
+    const auto dense = make_optimizer(options, 1), own = make_optimizer(options, 1, OptimizerUse::kDirections);
+    for (int t = 0; t < 500; ++t) {
+      dense->step(stepped, std::vector<float>{0});
+      own->decay(decayed);
+    }
+    EXPECT_LT(stepped[0], 0.7F);
+    EXPECT_NEAR(decayed[0] / stepped[0], 1.0, 0.01) << options.kind;
+  }
+}
+
+TEST(Optimizer, HoldsOnlyTheStateThatIsUsed) {
+  struct Sizes final : StateVisitor {
+    std::size_t floats_held = 0;
+    void floats(std::string_view, std::span<float> values) override { floats_held += values.size(); }
+    void integer(std::string_view, std::int64_t&) override {}
+  };
+  const auto held = [](const char* kind, OptimizerUse use) {
+    Sizes sizes;
+    make_optimizer({.kind = kind}, 10, use)->visit(sizes);
+    return sizes.floats_held;
+  };
+  EXPECT_EQ(held("sgd", OptimizerUse::kSteps), 10U);
+  EXPECT_EQ(held("sgd", OptimizerUse::kDirections), 0U);
+  EXPECT_EQ(held("adamw", OptimizerUse::kSteps), 20U);
+  EXPECT_EQ(held("adamw", OptimizerUse::kDirections), 10U);
+  EXPECT_EQ(held("adamw", OptimizerUse::kNothing), 0U);
+}
+
 }  // namespace
 }  // namespace slipstream

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Top-k SGD: every worker owes lr / (1 - m) times its gradient. It sends of the k largest entries of what it owes the
-// share 1 - m^a, a: steps since the entry was sent last (of a layer that is sent whole always 1 - m); Nesterov adds lr g
+// share 1 - m^((a+1)/2), a: steps since the entry was sent last (of a layer that is sent whole always 1 - m); Nesterov adds lr g
 // times the share that stays. Weights decay by lr / (1 - m) wd, and move by the mean of what was sent.
 #pragma once
 
@@ -38,7 +38,7 @@ struct Debtor {
       const auto begin = owed.begin() + static_cast<std::ptrdiff_t>(layer.offset);
       for (const std::size_t i : largest(Vec(begin, begin + static_cast<std::ptrdiff_t>(layer.count)), layer.k)) {
         const std::size_t j = layer.offset + i;
-        const double share = 1 - std::pow(m, layer.k == layer.count ? 1 : age[j]);
+        const double share = 1 - std::pow(m, layer.k == layer.count ? 1 : (age[j] + 1) / 2);
         sent[j] = share * owed[j] + (rule.nesterov ? (1 - share) * lr * g[j] : 0);
         owed[j] -= sent[j];
         age[j] = 0;
@@ -61,7 +61,8 @@ inline void move(Vec& w, const Rule& rule, const Ranks& sent, std::int64_t t) {
 // Clipping by layers, each worker its own: the whole gradient in the first step, then every layer to its usual share.
 class OwnClip {
  public:
-  OwnClip(double limit, std::vector<Layer> layers) : limit_(limit), layers_(std::move(layers)), usual_(layers_.size()) {}
+  OwnClip(double limit, std::vector<Layer> layers)
+      : limit_(limit), layers_(std::move(layers)), usual_(layers_.size()) {}
 
   Vec operator()(Vec g) {
     if (limit_ <= 0) return g;
@@ -71,9 +72,11 @@ class OwnClip {
     for (std::size_t l = 0; l < layers_.size(); ++l) {
       const double norm = std::sqrt(first_ ? std::accumulate(squares.begin(), squares.end(), 0.0) : squares[l]);
       const double limit = first_ ? limit_ : limit_ * std::sqrt(usual_[l] / all);
-      for (std::size_t j = 0; j < layers_[l].count; ++j) g[layers_[l].offset + j] *= std::min(1.0, limit / (norm + 1e-6));
+      for (std::size_t j = 0; j < layers_[l].count; ++j)
+        g[layers_[l].offset + j] *= std::min(1.0, limit / (norm + 1e-6));
     }
-    for (std::size_t l = 0; l < layers_.size(); ++l) usual_[l] = first_ ? squares[l] : 0.9 * usual_[l] + 0.1 * squares[l];
+    for (std::size_t l = 0; l < layers_.size(); ++l)
+      usual_[l] = first_ ? squares[l] : 0.9 * usual_[l] + 0.1 * squares[l];
     first_ = false;
     return g;
   }
