@@ -38,14 +38,5 @@ TEST(Bsp, EqualsSyncSgdBitForBitWhereverTheServersAre) {
   }
 }
 
-TEST(Bsp, RefusesToClipWhatNoServerSeesWhole) {
-  try {
-    simulate({}, {.clip_norm = 1.0}, 2, 1, "bsp");
-    ADD_FAILURE() << "clip_norm was taken";
-  } catch (const ConfigError& refusal) {
-    EXPECT_NE(std::string(refusal.what()).find("clip_norm"), std::string::npos) << refusal.what();
-  }
-}
-
 }  // namespace
 }  // namespace slipstream::oracle
