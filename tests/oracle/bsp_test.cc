@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "strategy/bsp.h"
-
 #include <gtest/gtest.h>
 #include <slipstream/base/error.h>
 
