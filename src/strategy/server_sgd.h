@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ServerSgd: SGD through parameter servers, in the four classic forms. All of them push every bucket as backward yields
-// it, ask for its new weights, and take them all when backward is done:
-//
-//   (1)  push g[b] to the servers that hold it, and ask for its weights
-//   (2)  a server applies what was pushed, then answers
-//   (3)  w <- W
+// ServerSgd: SGD through parameter servers, in its four classic forms. All of them push every bucket as backward yields
+// it, ask for its new weights, and take them all when backward is done. See cards/bsp.md, cards/asgd.md, cards/ssp.md and
+// cards/r2sp.md.
 //
 // They differ in how a push is applied and in how far behind the slowest worker an answer may be:
 //
@@ -67,7 +64,6 @@ class Bsp final : public ServerSgd {
     void describe(OptionSet& o);
   };
   explicit Bsp(const Options& options);
-  static StrategyInfo info();
   static double bytes_sent(const Options&, const TrafficQuery& q) { return bytes_of(q); }
   static bool follows_clock(const Options& options) { return options.order == "arrival"; }
 };
@@ -78,7 +74,6 @@ class Asgd final : public ServerSgd {
     void describe(OptionSet&) {}  // nothing to choose
   };
   explicit Asgd(const Options&) : ServerSgd({ServerSetup::Apply::kArrival, ServerClient::kAnyBehind}) {}
-  static StrategyInfo info();
   static double bytes_sent(const Options&, const TrafficQuery& q) { return bytes_of(q); }
   static bool follows_clock(const Options&) { return true; }  // who comes first is served first
 };
@@ -90,7 +85,6 @@ class Ssp final : public ServerSgd {
     void describe(OptionSet& o);
   };
   explicit Ssp(const Options& options) : ServerSgd({ServerSetup::Apply::kArrival, options.staleness}) {}
-  static StrategyInfo info();
   static double bytes_sent(const Options&, const TrafficQuery& q) { return bytes_of(q); }
   static bool follows_clock(const Options&) { return true; }
 };
@@ -101,7 +95,6 @@ class R2sp final : public ServerSgd {
     void describe(OptionSet&) {}
   };
   explicit R2sp(const Options&) : ServerSgd({ServerSetup::Apply::kTurns, ServerClient::kAnyBehind}) {}
-  static StrategyInfo info();
   static double bytes_sent(const Options&, const TrafficQuery& q) { return bytes_of(q); }
 };
 
