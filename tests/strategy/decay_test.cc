@@ -41,7 +41,7 @@ const DecayRule kRules[] = {
 // Strategy and rule that do not keep the promise yet, and overlap-local, which never will: merging with a point that is
 // a period old gives up a part of every movement, that of decay too.
 const std::set<std::pair<std::string, std::string>> kNotYet = {
-    {"lags", "momentum"}, {"overlap-local", "momentum"}, {"overlap-local", "nesterov"}, {"overlap-local", "adamw"}};
+    {"overlap-local", "momentum"}, {"overlap-local", "nesterov"}, {"overlap-local", "adamw"}};
 
 // An outer optimizer lengthens every movement of a period, that of decay among them: here it does not.
 std::vector<std::string> settings(const std::string& strategy) {
