@@ -22,12 +22,14 @@ void Guess::by_piece(std::size_t count, const Rule& rule) {
   for (std::size_t at = 0; at < count; at += kPiece) rule(at, std::min(kPiece, count - at));
 }
 
-void Guess::learn(std::size_t offset, std::span<const float> weights, double lr) {
+void Guess::learn(std::size_t offset, std::span<const float> weights, double lr, bool guessed_next) {
+  // Nesterov's velocity is learnt from the one before: it is always kept.
+  const bool moving = kind_ == Kind::kMomentum && lr > 0.0 && (guessed_next || nesterov_);
   const double kept = nesterov_ ? static_cast<double>(momentum_) : 0.0;  // see the header: V (1 + m) = u + m V_old
   by_piece(weights.size(), [&](std::size_t at, std::size_t count) {
     const auto known = std::span(global_).subspan(offset + at, count);
     const auto learnt = weights.subspan(at, count);
-    if (kind_ == Kind::kMomentum && lr > 0.0) {
+    if (moving) {
       const auto velocity = std::span(velocity_).subspan(offset + at, count), moved = std::span(scratch_).first(count);
       vec::subtract(moved, known, learnt);
       vec::mix(velocity, static_cast<float>(kept / (1.0 + kept)), moved, static_cast<float>(1.0 / (lr * (1.0 + kept))));

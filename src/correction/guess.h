@@ -25,8 +25,9 @@ class Guess {
   Guess() = default;
   Guess(Kind kind, const OptimizerOptions& optimizer, std::span<const float> weights);
 
-  // The true weights of a range that begins at `offset`, after an update with rate lr.
-  void learn(std::size_t offset, std::span<const float> weights, double lr);
+  // The true weights of a range that begins at `offset`, after an update with rate lr. `guessed_next`: may a guess be
+  // asked for before the range is learnt again? Where not, the passes for its velocity are saved.
+  void learn(std::size_t offset, std::span<const float> weights, double lr, bool guessed_next = true);
   // out = the guess for the range of `grads` after an update with rate lr.
   void predict(std::size_t offset, std::span<const float> grads, double lr, std::span<float> out);
 

@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LocalStep: how a worker moves its own copy of the weights while it does not see the global ones (GLU, the global
-// gradient of SSD-SGD's local update). One step is
+// gradient of SSD-SGD's local update). The step is the servers' own rule, whatever it is, made by the worker's optimizer:
 //
-//   c = a g + b h;   v = momentum v + c + weight_decay w;   w = w - lr v        (without momentum: no v)
+//   c = (1 - mix) g + mix h;   w = w - step(c)
 //
-// with g the own gradient and h an estimate of the global one, taken from how the global weights moved:
+// with g the own gradient and h an estimate of the global one, taken from how the global weights moved from `pre` to W:
 //
-//   plain      a = 1, b = 0
-//   glu        a = b = 1/2;  h = (1 - momentum) (pre - W) / (sum of the rates since pre) - weight_decay pre, at every
-//              adoption of W; pre = W then. Before the first adoption there is no h: plain. The first factor makes up
-//              for the velocity, which lets a constant c count 1 / (1 - momentum) times
-//   released   a = 2, b = 1/2;  h = ((1 - lr weight_decay) pre - w) / 8, pre = w before the step: the constants of the
-//              authors' released prototype, where the difference of two local steps stands for the global gradient
+//   h = (1 - momentum) (pre - W) / (sum of the rates since pre) - weight_decay pre
+//
+// The first factor makes up for the velocity, which lets a constant gradient count 1 / (1 - momentum) times. Without an
+// estimate (before the global weights were seen to move twice) and with mix = 0 the step is made with g alone.
+//
+// So that w moves as the servers' weights do, the optimizer's state must be theirs. While the worker sees every one of
+// their updates (a warm-up), `follow` reads the velocity off how they moved: (W_old - W_new) / lr, for Nesterov's form
+// ((W_old - W_new) / lr + m V_old) / (1 + m). Adam's moments cannot be read off; they are gathered from the own
+// gradients. Nor can a gradient be read off Adam's steps: with adam and adamw the mix must be 0.
+//
+// The optimizer is the caller's, and so is its state.
 #pragma once
 
 #include <slipstream/base/state.h>
+#include <slipstream/optim/optimizer.h>
 
-#include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -25,29 +31,26 @@ namespace slipstream {
 
 class LocalStep {
  public:
-  enum class Kind { kPlain, kGlu, kReleased };
-
   LocalStep() = default;
   // `weights` are the global ones, and the worker's.
-  LocalStep(Kind kind, double momentum, double weight_decay, std::span<const float> weights);
+  LocalStep(double mix, std::span<const float> weights);
 
+  // The servers have made one update with the optimizer's rate: from `weights` to `updated`, which the weights become.
+  // `grads` are the worker's own.
+  void follow(Optimizer& optimizer, std::span<float> weights, std::span<const float> grads,
+              std::span<const float> updated);
   // The global weights were adopted; `rates` is the sum of the learning rates of the steps since the last adoption.
-  void adopt(std::span<const float> weights, double rates);
-  // The global weights are known, but nothing is learned from how they moved (a warm-up).
-  void restart(std::span<const float> weights);
-
-  // Moves the weights; uses `grads` as scratch.
-  void step(std::span<float> weights, std::span<float> grads, double lr);
+  void adopt(const OptimizerOptions& rule, std::span<const float> weights, double rates);
+  // Moves the weights by `lr`; uses `grads` as scratch.
+  void step(Optimizer& optimizer, std::span<float> weights, std::span<float> grads, double lr);
 
   void visit(StateVisitor& v);
-  std::span<const float> estimate() const { return estimate_; }  // h
+  std::span<const float> estimate() const { return estimate_; }  // h; empty without a mix
 
  private:
-  Kind kind_ = Kind::kPlain;
-  float momentum_ = 0.0F;
-  double weight_decay_ = 0.0;
-  std::vector<float> velocity_, pre_, estimate_;  // empty where the kind has none
-  std::int64_t estimated_ = 0;                    // is there an estimate?
+  float mix_ = 0.0F;
+  std::vector<float> pre_, estimate_;  // empty without a mix
+  std::int64_t estimated_ = 0;         // is there an estimate?
 };
 
 }  // namespace slipstream

@@ -2,10 +2,10 @@
 #include "schedule/ics_budget.h"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
 #include <numeric>
-#include <utility>
+
+#include "base/visit_real.h"
 
 namespace slipstream {
 namespace {
@@ -35,13 +35,17 @@ double IcsBudget::update(std::span<const IcsMeasure> all) {
   return bytes_;
 }
 
+void IcsMeasure::visit(StateVisitor& v) {
+  visit_real(v, "loss_sum", loss);
+  visit_real(v, "compute_sum", compute_s);
+  visit_real(v, "rate", bytes_per_s);
+  visit_real(v, "exposed_sum", exposed_s);
+}
+
 void IcsBudget::visit(StateVisitor& v) {
-  for (const auto& [name, value] :
-       {std::pair<const char*, double*>{"budget_bytes", &bytes_}, {"first_loss", &first_loss_}, {"ramp", &ramp_}}) {
-    auto bits = std::bit_cast<std::int64_t>(*value);
-    v.integer(name, bits);
-    *value = std::bit_cast<double>(bits);
-  }
+  visit_real(v, "budget_bytes", bytes_);
+  visit_real(v, "first_loss", first_loss_);
+  visit_real(v, "ramp", ramp_);
 }
 
 std::vector<bool> select_ics(const std::vector<IcsCandidate>& candidates, double budget_bytes) {

@@ -3,8 +3,7 @@
 // IcsBudget: how many bytes OSP may synchronise during the next computation instead of before it. Two rules:
 //
 //   loss       what the wire carries in one computation (rate × compute time), × clip(1 - loss / first loss, 0, 1):
-//   none
-//              while gradients are large, more as training settles
+//              none while gradients are large, more as training settles
 //   measured   additive increase while that traffic stays hidden, multiplicative decrease when somebody waited for it
 //
 // and never more than a cap. It is fed what all ranks measured, so that all come to the same number. select_ics() then
@@ -19,12 +18,14 @@
 
 namespace slipstream {
 
-// One rank's, since the last time.
+// One rank's, since the last time but for the rate, which is the latest.
 struct IcsMeasure {
   double loss = 0.0;         // mean
   double compute_s = 0.0;    // of one step
   double bytes_per_s = 0.0;  // pushed, updated and pulled
   double exposed_s = 0.0;    // waited for the overlapped traffic, in one step
+
+  void visit(StateVisitor& v);
 };
 
 class IcsBudget {

@@ -39,12 +39,8 @@ std::vector<ServerPart> ServerClient::plan(const std::vector<std::size_t>& cuts,
 
 void ServerClient::open(Fabric& net, std::vector<ServerPart> parts, ServerSetup::Apply apply, bool scores,
                         const OptimizerOptions& optimizer, std::span<const float> weights) {
-  if (optimizer.clip_norm > 0.0) {
-    fail<ConfigError>(
-        "clip_norm = {} needs the norm of the whole gradient, and a server sees only its share; set clip_norm=0, or "
-        "use a strategy without servers such as ssgd",
-        optimizer.clip_norm);
-  }
+  OptimizerOptions rule = optimizer;
+  rule.clip_norm = 0.0;  // no server sees a whole gradient: every worker clips its own before it pushes
   net_ = &net;
   at_ = net.servers();
   check(at_.count > 0, "a strategy with servers was started on a fabric that has none");
@@ -54,7 +50,7 @@ void ServerClient::open(Fabric& net, std::vector<ServerPart> parts, ServerSetup:
   updates_.assign(parts_.size(), 0);
   std::vector<std::string> texts;
   for (int server = 0; server < at_.count; ++server) {
-    ServerSetup setup{apply, scores, {}, optimizer};
+    ServerSetup setup{apply, scores, {}, rule};
     for (const ServerPart& part : parts_) {
       if (part.server == server) setup.counts.push_back(part.count);
     }
@@ -106,8 +102,8 @@ void ServerClient::push_pull(std::size_t part, std::span<const float> gradient, 
   expect(part, into, message.after, lane);
 }
 
-void ServerClient::wait(Tag lane) {
-  std::int64_t arrived = 0;
+void ServerClient::wait(Tag lane, const std::function<void(std::size_t part)>& arrived) {
+  std::int64_t round = 0;
   for (auto& pulls = pulls_[index(lane)]; !pulls.empty(); pulls.pop_front()) {
     Pull& pull = pulls.front();
     const ServerPart& part = parts_[pull.part];
@@ -115,9 +111,10 @@ void ServerClient::wait(Tag lane) {
     const ServerMessage reply = checked(pull.frame, part.server, part.index, pull.after, part.count * sizeof(float));
     scores_[pull.part] = reply.value;
     updates_[pull.part] = reply.round;
-    arrived = std::max(arrived, pull.own);
+    round = std::max(round, pull.own);
+    if (arrived) arrived(pull.part);
   }
-  settle(lane, arrived - 1);
+  settle(lane, round - 1);
 }
 
 void ServerClient::ask_round() {

@@ -18,6 +18,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <span>
 #include <vector>
@@ -58,7 +59,9 @@ class ServerClient {
   void pull(std::size_t part, std::span<float> into, std::int64_t behind = 0, Tag lane = kUrgent);
   void push_pull(std::size_t part, std::span<const float> gradient, double lr, std::span<float> into,
                  std::int64_t behind = 0, Tag lane = kUrgent);
-  void wait(Tag lane = kUrgent);  // for all pulls of the lane, and for the pushes before them to have left
+  // Waits for all pulls of the lane, and for the pushes before them to have left. `arrived` is called for every part
+  // whose weights are there, while others are still on their way.
+  void wait(Tag lane = kUrgent, const std::function<void(std::size_t part)>& arrived = {});
 
   // Asks all servers for a sign once the last round's pushes of all workers are in their weights; wait_rounds waits
   // until at most `open` such signs are missing, and for the pushes of the others to have left.

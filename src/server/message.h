@@ -55,8 +55,8 @@ struct ServerSetup {
   // When a push becomes an update.
   enum class Apply {
     kMean,           // once all workers' pushes of a round are there: the mean, added up in rank order
-    kArrival,        // at once, whoever comes first; counts 1/P
-    kTurns,          // worker 0, 1, … P-1, 0, …: early ones wait for their turn; counts 1/P
+    kArrival,        // at once, whoever comes first; with a P-th of the rate
+    kTurns,          // worker 0, 1, … P-1, 0, …: early ones wait for their turn; with a P-th of the rate
     kMeanByArrival,  // as kMean, added up as they come: none waits in memory, but the last bits differ between runs
   };
 

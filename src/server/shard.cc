@@ -4,11 +4,11 @@
 #include <slipstream/base/error.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <limits>
 
 #include "base/vec.h"
+#include "base/visit_real.h"
 
 namespace slipstream {
 namespace {
@@ -272,13 +272,16 @@ void ShardServer::apply(Part& part, std::span<const float> gradient, double lr) 
     part.weights.swap(part.spare);
   }
   Floats& weights = *part.weights;
-  const float share = 1.0F / static_cast<float>(workers_);
+  // A round's sum counts as its mean. A push of its own counts in full and moves the weights by a P-th of the rate: P of
+  // them decay the weights, and move those of Adam, as far as one round does.
+  const bool is_sum = setup_.apply == Apply::kMean || setup_.apply == Apply::kMeanByArrival;
+  const float share = is_sum ? 1.0F / static_cast<float>(workers_) : 1.0F;
   if (setup_.scores && !weights.empty()) {
     const double product =
         static_cast<double>(share) * vec::sum_abs_products(weights, gradient) / static_cast<double>(weights.size());
     part.score = part.updates == 0 ? product : kKeptScore * part.score + (1 - kKeptScore) * product;
   }
-  part.optimizer->set_lr(lr);
+  part.optimizer->set_lr(is_sum ? lr : lr / workers_);
   part.optimizer->step(weights, gradient, share);
   ++part.updates;
   count_applied(part);
@@ -351,9 +354,7 @@ void ShardServer::visit(Visitor& v) {
     part.optimizer->visit(v);
     v.integer("updates", part.updates);
     for (auto& applied : part.applied) v.integer("applied", applied);
-    auto score = std::bit_cast<std::int64_t>(part.score);
-    v.integer("score", score);
-    part.score = std::bit_cast<double>(score);
+    visit_real(v, "score", part.score);
   }
 }
 

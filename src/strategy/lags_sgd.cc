@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strategy/lags_sgd.h"
 
+#include <slipstream/base/error.h>
+
 #include <algorithm>
 #include <numeric>
 

@@ -4,10 +4,10 @@
 #include <slipstream/base/error.h>
 
 #include <algorithm>
-#include <bit>
 #include <cctype>
 
 #include "base/vec.h"
+#include "base/visit_real.h"
 #include "strategy/server_parts.h"
 
 namespace slipstream {
@@ -19,7 +19,8 @@ constexpr std::size_t kSmallShare = 1000;
 Guess::Kind guess_kind(const std::string& lgp, const OptimizerOptions& optimizer) {
   const bool sgd = optimizer.kind == "sgd";
   if (!sgd && lgp != "auto" && lgp != "off") {
-    fail<ConfigError>("lgp={} mirrors the servers' rule and knows that of sgd; use lgp=off or optimizer=sgd", lgp);
+    fail<ConfigError>("lgp={} guesses by the rule of sgd; use lgp=auto, which mirrors {}, or optimizer=sgd", lgp,
+                      optimizer.kind);
   }
   if (lgp == "off" || !sgd) return Guess::Kind::kOff;
   return lgp == "plain" ? Guess::Kind::kPlain : Guess::Kind::kMomentum;
@@ -39,6 +40,9 @@ double bytes_of(const ServerPart& part) { return static_cast<double>(part.count 
 void Osp::on_start(Step& s) {
   const OptimizerOptions& optimizer = s.opt.options();
   guess_ = Guess(guess_kind(options_.lgp, optimizer), optimizer, s.model.weights());
+  if (optimizer.kind != "sgd" && options_.lgp == "auto" && (options_.cap > 0.0 || given_split_)) {
+    mirror_ = make_optimizer(optimizer, s.model.count());
+  }
   servers_.open(s.net, plan(options_, s.model, s.net.servers().count), ServerSetup::Apply::kMean, true, optimizer,
                 s.model.weights());  // (7)
   for (const ServerPart& part : parts()) {
@@ -63,30 +67,29 @@ void Osp::on_bucket_ready(Step& s, const Bucket& bucket) {
 
 void Osp::on_step(Step& s) {
   const double began = s.net.clock().now();
-  join_overlapped(s);  // (2)
+  servers_.wait(kBackground);  // (2)
   measured_.exposed_s += s.net.clock().now() - began;
+  learn_overlapped();
 
-  const double rest_began = s.net.clock().now();
+  const double rest_began = s.net.clock().now(), lr = s.opt.lr();
   for (std::size_t p = 0; p < parts().size(); ++p) {
     if (!in_u_[p] && (under_way_[p] || probes(s.t))) push_urgent(s, p);
   }
-  servers_.wait();  // (3)
+  guess_overlapped(s);  // (4) while the important parts are on their way
+  const bool moves_on = given_split_ || splits(options_, s.t);
+  servers_.wait(kUrgent, [&](std::size_t p) {
+    const ServerPart& part = parts()[p];
+    guess_.learn(part.offset, part.of(pulled_), lr, moves_on);
+    vec::copy(part.of(s.model.weights()), part.of(pulled_));
+  });  // (3)
   if (probes(s.t)) {
     const double seconds = s.net.clock().now() - rest_began, bytes = 4.0 * static_cast<double>(s.model.count());
     if (seconds > 0.0) measured_.bytes_per_s = std::max(measured_.bytes_per_s, bytes / seconds);
   }
-  const double lr = s.opt.lr();
   overlapped_bytes_ = 0.0;
   for (std::size_t p = 0; p < parts().size(); ++p) {
+    if (!in_u_[p]) continue;
     const ServerPart& part = parts()[p];
-    const auto weights = part.of(s.model.weights()), grads = part.of(s.model.grads());
-    if (!in_u_[p]) {
-      guess_.learn(part.offset, part.of(pulled_), lr);
-      vec::copy(weights, part.of(pulled_));
-      continue;
-    }
-    guess_.predict(part.offset, grads, lr, weights);  // (4)
-    vec::copy(part.of(outgoing_), grads);             // the next backward writes new ones
     servers_.push_pull(p, part.of(outgoing_), lr, part.of(pulled_), 0, kBackground);  // (5)
     overlapped_bytes_ += bytes_of(part);
   }
@@ -95,14 +98,15 @@ void Osp::on_step(Step& s) {
   measure(s, began);
   if (given_split_) {
     in_u_ = given_split_(s.t + 1, parts().size());
-  } else if (options_.cap > 0.0 && Every{options_.resplit_every}.sends(s.t)) {
+  } else if (splits(options_, s.t)) {
     choose_split(s);  // (6)
   }
   step_ended_ = s.net.clock().now();
 }
 
 void Osp::on_finish(Step& s) {
-  join_overlapped(s);
+  servers_.wait(kBackground);
+  learn_overlapped();
   vec::copy(s.model.weights(), guess_.known());
 }
 
@@ -111,11 +115,30 @@ void Osp::push_urgent(Step& s, std::size_t p) {
   servers_.push_pull(p, part.of(s.model.grads()), s.opt.lr(), part.of(pulled_));
 }
 
-void Osp::join_overlapped(Step&) {
-  servers_.wait(kBackground);
+void Osp::learn_overlapped() {
   for (std::size_t p = 0; p < parts().size(); ++p) {
     if (under_way_[p]) guess_.learn(parts()[p].offset, parts()[p].of(pulled_), last_lr_);
   }
+}
+
+// Adam's moments are gathered in every step, from the own gradients of all parts: the important ones' weights are
+// replaced when they arrive.
+void Osp::guess_overlapped(Step& s) {
+  const auto timed = s.opt.timed();
+  for (std::size_t p = 0; p < parts().size(); ++p) {
+    if (!in_u_[p]) continue;
+    const ServerPart& part = parts()[p];
+    guess_.predict(part.offset, part.of(s.model.grads()), s.opt.lr(), part.of(s.model.weights()));
+    vec::copy(part.of(outgoing_), part.of(s.model.grads()));  // the next backward writes new ones
+  }
+  if (mirror_ == nullptr) return;
+  mirror_->set_lr(s.opt.lr());
+  mirror_->step(s.model.weights(), s.model.grads());
+}
+
+// The first one, right after the steps that measure the wire, notes the first loss; nothing is overlapped yet.
+bool Osp::splits(const Options& options, std::int64_t t) {
+  return options.cap > 0.0 && (t == kProbedSteps - 1 || Every{options.resplit_every}.sends(t));
 }
 
 bool Osp::probes(std::int64_t t) const { return t < kProbedSteps && options_.cap > 0.0 && !given_split_; }
@@ -144,6 +167,15 @@ void Osp::choose_split(Step& s) {
   const double rate = measured_.bytes_per_s;
   measured_ = {.bytes_per_s = rate};
   measured_steps_ = 0;
+  if (overlapped_bytes_ > 0.0) {  // the same text on all ranks
+    double waited_s = 0.0, fastest = 0.0;
+    for (const IcsMeasure& one : all) {
+      waited_s = std::max(waited_s, one.exposed_s);
+      fastest = std::max(fastest, one.bytes_per_s);
+    }
+    news_ = fmt::format("waited {:.1f} ms a step for overlapped traffic of about {:.1f} ms", 1e3 * waited_s,
+                        fastest > 0.0 ? 1e3 * overlapped_bytes_ / fastest : 0.0);
+  }
 
   std::vector<IcsCandidate> candidates;
   for (std::size_t p = 0; p < parts().size(); ++p) {
@@ -154,16 +186,18 @@ void Osp::choose_split(Step& s) {
   in_u_ = chosen;
   double bytes = 0.0;
   for (std::size_t p = 0; p < parts().size(); ++p) bytes += in_u_[p] ? candidates[p].bytes : 0.0;
-  news_ = fmt::format("overlaps {} of {} parts, {:.2f} of {:.2f} MB (budget {:.2f} MB{})",
-                      std::count(in_u_.begin(), in_u_.end(), true), parts().size(), 1e-6 * bytes,
-                      4e-6 * static_cast<double>(s.model.count()), 1e-6 * budget_.bytes(),
-                      options_.budget == "loss" ? fmt::format(", ramp {:.2f}", budget_.ramp()) : "");
+  news_ += news_.empty() ? "" : "; ";
+  news_ += fmt::format("overlaps {} of {} parts, {:.2f} of {:.2f} MB (budget {:.2f} MB{})",
+                       std::count(in_u_.begin(), in_u_.end(), true), parts().size(), 1e-6 * bytes,
+                       4e-6 * static_cast<double>(s.model.count()), 1e-6 * budget_.bytes(),
+                       options_.budget == "loss" ? fmt::format(", ramp {:.2f}", budget_.ramp()) : "");
 }
 
 void Osp::visit(StateVisitor& v) {
   servers_.wait(kBackground);  // what is under way is saved as pulled, and joined later
   servers_.visit(v);
   guess_.visit(v);
+  if (mirror_) mirror_->visit(v);
   budget_.visit(v);
   v.floats("pulled", pulled_);
   for (auto* flags : {&in_u_, &under_way_}) {
@@ -171,9 +205,10 @@ void Osp::visit(StateVisitor& v) {
     v.floats(flags == &in_u_ ? "in_u" : "under_way", values);
     std::transform(values.begin(), values.end(), flags->begin(), [](float value) { return value != 0.0F; });
   }
-  auto lr = std::bit_cast<std::int64_t>(last_lr_);
-  v.integer("last_lr", lr);
-  last_lr_ = std::bit_cast<double>(lr);
+  visit_real(v, "last_lr", last_lr_);
+  measured_.visit(v);
+  v.integer("measured_steps", measured_steps_);
+  visit_real(v, "overlapped_bytes", overlapped_bytes_);
 }
 
 std::vector<ServerPart> Osp::plan(const Options& options, const FlatModel& model, int servers) {
@@ -187,9 +222,7 @@ BucketRule Osp::buckets() const { return server_buckets(); }
 
 // The split's own small gather comes on top, every resplit_every steps.
 double Osp::bytes_sent(const Options& options, const TrafficQuery& q) {
-  const double gathered = options.cap > 0.0 && Every{options.resplit_every}.sends(q.t)
-                              ? static_cast<double>(sizeof(IcsMeasure)) * (q.workers - 1)
-                              : 0.0;
+  const double gathered = splits(options, q.t) ? static_cast<double>(sizeof(IcsMeasure)) * (q.workers - 1) : 0.0;
   return message_bytes(plan(options, q.model, servers_of(q)), q, true) + gathered;
 }
 
@@ -203,7 +236,7 @@ void OspOptions::describe(OptionSet& o) {
       "stays hidden and shrink when it does not");
   o.choice("lgp", lgp, {"auto", "off", "plain", "momentum"}, kChangesResult,
            "guess overlapped weights with the own gradient: not at all, without or with momentum; auto mirrors the "
-           "optimizer (off for adam)");
+           "optimizer");
   o.integer("resplit_every", resplit_every, {1, 1'000'000}, kChangesResult, "steps between two decisions");
 }
 

@@ -11,6 +11,7 @@
 #include <slipstream/strategy/strategy.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +43,7 @@ class Osp final : public Strategy {
 
   static double bytes_sent(const Options& options, const TrafficQuery& q);
   static bool follows_clock(const Options& options) { return options.cap > 0.0; }
+  static bool splits(const Options& options, std::int64_t t);  // is a split decided at the end of step t?
 
   bool needs_servers() const override { return true; }
   BucketRule buckets() const override;
@@ -61,22 +63,24 @@ class Osp final : public Strategy {
   static std::vector<ServerPart> plan(const Options& options, const FlatModel& model, int servers);
   bool probes(std::int64_t t) const;
   void push_urgent(Step& s, std::size_t part);
-  void join_overlapped(Step& s);
+  void learn_overlapped();
+  void guess_overlapped(Step& s);
   void measure(Step& s, double began);
   void choose_split(Step& s);
 
   Options options_;
   Split given_split_;
   Guess guess_;
+  std::unique_ptr<Optimizer> mirror_;  // adam, adamw: guesses are those of one that saw the own gradients
   std::vector<bool> pinned_;
   std::vector<bool> in_u_;       // the split of the step that computes
   std::vector<bool> under_way_;  // U of the step before, whose ICS runs
   double last_lr_ = 0.0;         // of that step
   IcsBudget budget_{IcsBudget::Rule::kLoss, 0.0};
-  IcsMeasure measured_;  // sums since the last split but for the rate, which is the latest
+  IcsMeasure measured_;  // sums
   std::int64_t measured_steps_ = 0;
-  double step_ended_ = -1.0;  // on the fabric's clock
-  double overlapped_bytes_ = 0.0;
+  double step_ended_ = -1.0;       // on the fabric's clock
+  double overlapped_bytes_ = 0.0;  // of the last step
   std::string news_;
   std::vector<float> outgoing_, pulled_;
   ServerClient servers_;  // last: what it has in flight uses the memory above

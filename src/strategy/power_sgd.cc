@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strategy/power_sgd.h"
 
+#include <slipstream/base/error.h>
+
 #include <cmath>
 
 #include "base/rng.h"

@@ -2,8 +2,6 @@
 #include <slipstream/base/error.h>
 #include <slipstream/strategy/registry.h>
 
-#include "strategy/asgd.h"
-#include "strategy/bsp.h"
 #include "strategy/card.h"
 #include "strategy/dasgd.h"
 #include "strategy/diloco.h"
@@ -13,10 +11,9 @@
 #include "strategy/local_sgd.h"
 #include "strategy/osp.h"
 #include "strategy/power_sgd.h"
-#include "strategy/r2sp.h"
+#include "strategy/server_sgd.h"
 #include "strategy/sketched_sgd.h"
 #include "strategy/ssd_sgd.h"
-#include "strategy/ssp.h"
 #include "strategy/sync_sgd.h"
 #include "strategy/topk_sgd.h"
 

@@ -3,26 +3,17 @@
 
 #include <slipstream/base/error.h>
 
-#include <bit>
 #include <utility>
 
 #include "base/vec.h"
+#include "base/visit_real.h"
 #include "strategy/server_parts.h"
 
 namespace slipstream {
-namespace {
-
-LocalStep::Kind kind_of(const std::string& local) {
-  return local == "plain" ? LocalStep::Kind::kPlain
-         : local == "glu" ? LocalStep::Kind::kGlu
-                          : LocalStep::Kind::kReleased;
-}
-
-}  // namespace
 
 SsdSgd::SsdSgd(const Options& options)
     : options_(options),
-      warmup_{options.warmup_steps},
+      warmup_{options.warmup()},
       pull_{options.period},
       outgoing_(static_cast<std::size_t>(options.max_outstanding_pushes) + 1) {}
 
@@ -32,10 +23,11 @@ void SsdSgd::on_start(Step& s) {
     if (optimizer.kind != "sgd") {
       fail<ConfigError>("accumulate_push adds gradients up, which {} cannot use; set optimizer=sgd", optimizer.kind);
     }
-    optimizer.weight_decay = 0.0;  // it is in every gradient: see add_decay
+    optimizer.weight_decay = 0.0;  // workers add it to what they push: a server that sees a period's sum cannot
   }
-  const double momentum = options_.local_momentum.value_or(optimizer.kind == "sgd" ? optimizer.momentum : 0.0);
-  local_ = LocalStep(kind_of(options_.local), momentum, optimizer.weight_decay, s.model.weights());
+  // One worker's own gradient is the global one, and Adam's steps show no gradient: both do without an estimate.
+  const bool estimates = options_.local == "glu" && s.net.size() > 1 && optimizer.kind == "sgd";
+  local_ = LocalStep(estimates ? options_.glu_mix : 0.0, s.model.weights());
   pulled_.resize(s.model.count());
   for (auto& buffer : outgoing_) buffer.resize(s.model.count());
   servers_.open(s.net, bucket_parts(s.model, s.net.servers().count), ServerSetup::Apply::kMean, false, optimizer,
@@ -44,8 +36,10 @@ void SsdSgd::on_start(Step& s) {
 
 void SsdSgd::on_bucket_ready(Step& s, const Bucket& bucket) {
   const auto [first, last] = servers_.parts_in(bucket.offset, bucket.count);
-  if (options_.accumulate_push) add_decay(s, bucket);
   if (warmup_.active(s.t)) {
+    if (options_.accumulate_push) {
+      vec::add_scaled(s.model.grads(bucket), s.model.weights(bucket), static_cast<float>(s.opt.options().weight_decay));
+    }
     for (std::size_t p = first; p < last; ++p) {
       const ServerPart& part = servers_.parts()[p];
       servers_.push_pull(p, part.of(s.model.grads()), s.opt.lr(), part.of(pulled_));
@@ -59,12 +53,11 @@ void SsdSgd::on_bucket_ready(Step& s, const Bucket& bucket) {
 void SsdSgd::on_step(Step& s) {
   if (warmup_.active(s.t)) {
     servers_.wait();
-    vec::copy(s.model.weights(), pulled_);  // (2)
-    local_.restart(pulled_);
+    local_.follow(s.opt, s.model.weights(), s.model.grads(), pulled_);  // (2)
     return;
   }
-  if (pending_ != 0) adopt(s);                                                      // (3)
-  local_.step(s.model.weights(), s.model.grads(), options_.local_lr * s.opt.lr());  // (4)
+  if (pending_ != 0) adopt(s);                                                             // (3)
+  local_.step(s.opt, s.model.weights(), s.model.grads(), options_.local_lr * s.opt.lr());  // (4)
   rates_ += s.opt.lr();
   if (!options_.accumulate_push || pulls(s.t)) {
     servers_.ask_round();
@@ -92,7 +85,7 @@ void SsdSgd::on_finish(Step& s) {
 
 void SsdSgd::adopt(Step& s) {
   servers_.wait();
-  local_.adopt(pulled_, pulled_rates_);
+  local_.adopt(s.opt.options(), pulled_, pulled_rates_);
   vec::copy(s.model.weights(), pulled_);
   pending_ = 0;
 }
@@ -100,12 +93,6 @@ void SsdSgd::adopt(Step& s) {
 std::span<float> SsdSgd::outgoing(std::int64_t t) {
   const std::int64_t round = options_.accumulate_push ? (t - warmup_.steps) / options_.period : t;
   return outgoing_[static_cast<std::size_t>(round) % outgoing_.size()];
-}
-
-// A server that sees a period's sum cannot decay the weights step by step: the worker does it with its own.
-void SsdSgd::add_decay(Step& s, const Bucket& bucket) {
-  const auto decay = static_cast<float>(s.opt.options().weight_decay);
-  if (decay > 0.0F) vec::add_scaled(s.model.grads(bucket), s.model.weights(bucket), decay);
 }
 
 // The next backward writes new gradients: those of this step are pushed from a copy. Accumulated ones are weighted with
@@ -120,7 +107,9 @@ void SsdSgd::fill_outgoing(Step& s, const Bucket& bucket) {
     period_lr_ = s.opt.lr() > 0.0 ? s.opt.lr() : 1.0;
     vec::zero(out);
   }
-  vec::add_scaled(out, s.model.grads(bucket), static_cast<float>(s.opt.lr() / period_lr_));
+  const double share = s.opt.lr() / period_lr_, decay = s.opt.options().weight_decay;
+  vec::add_scaled(out, s.model.grads(bucket), static_cast<float>(share));
+  if (decay > 0.0) vec::add_scaled(out, s.model.weights(bucket), static_cast<float>(share * decay));
 }
 
 void SsdSgd::push(Step& s, std::size_t first, std::size_t last) {
@@ -134,13 +123,9 @@ void SsdSgd::visit(StateVisitor& v) {
   local_.visit(v);
   v.floats("pulled", pulled_);
   v.integer("pending", pending_);
-  for (const auto& [name, rate] : {std::pair<const char*, double*>{"rates", &rates_},
-                                   {"pulled_rates", &pulled_rates_},
-                                   {"period_lr", &period_lr_}}) {
-    auto bits = std::bit_cast<std::int64_t>(*rate);
-    v.integer(name, bits);
-    *rate = std::bit_cast<double>(bits);
-  }
+  visit_real(v, "rates", rates_);
+  visit_real(v, "pulled_rates", pulled_rates_);
+  visit_real(v, "period_lr", period_lr_);
   if (!options_.accumulate_push) return;
   for (std::size_t i = 0; i < outgoing_.size(); ++i) v.floats(fmt::format("outgoing{}", i), outgoing_[i]);
 }
@@ -149,8 +134,8 @@ BucketRule SsdSgd::buckets() const { return server_buckets(); }
 
 double SsdSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
   const auto parts = bucket_parts(q.model, servers_of(q));
-  if (Warmup{options.warmup_steps}.active(q.t)) return message_bytes(parts, q, true);
-  const bool pulls = Every{options.period}.sends(q.t - options.warmup_steps);
+  if (Warmup{options.warmup()}.active(q.t)) return message_bytes(parts, q, true);
+  const bool pulls = Every{options.period}.sends(q.t - options.warmup());
   double bytes = pulls ? message_bytes(parts, q, false) : 0.0;
   if (!options.accumulate_push || pulls) {
     bytes += message_bytes(parts, q, true);
@@ -161,17 +146,17 @@ double SsdSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
 
 void SsdSgdOptions::describe(OptionSet& o) {
   o.integer("period", period, {1, 1'000'000}, kChangesResult, "steps between two pulls (k)");
-  o.integer("warmup_steps", warmup_steps, {0, 1'000'000'000}, kChangesResult,
-            "synchronous steps at the start; the paper's runs have 500");
+  o.integer_or_auto("warmup_steps", warmup_steps, {0, 1'000'000'000}, kChangesResult,
+                    "synchronous steps at the start; auto: two periods; the paper's runs have 500");
   o.choice("pull", pull, {"overlapped", "blocking"}, kChangesResult,
            "overlapped: the weights arrive during the next step and count from its end; blocking: wait for them");
   o.choice(
-      "local", local, {"plain", "glu", "glu-released"}, kChangesResult,
-      "the local update: own gradient only; half of it and half the global one of the last period; the same with the "
-      "released prototype's constants");
+      "local", local, {"glu", "plain"}, kChangesResult,
+      "the local update, by the servers' rule: of the own gradient with some of the last period's global one, or of "
+      "the own gradient only");
+  o.real("glu_mix", glu_mix, {0.0, 0.5}, kChangesResult,
+         "local=glu: share of the global gradient; from 0.2 on, momentum of 0.9 oscillates at usual rates");
   o.real("local_lr", local_lr, {0.0, 1000.0}, kChangesResult, "local learning rate, as a multiple of the servers'");
-  o.real_or_auto("local_momentum", local_momentum, {0.0, 0.9999}, kChangesResult,
-                 "momentum of the local update; auto: as the servers', so that both move at one pace");
   o.boolean("accumulate_push", accumulate_push, kChangesResult,
             "push the sum of a period's gradients once: 2/(k+1) of the traffic; without momentum the same trajectory");
   o.integer("max_outstanding_pushes", max_outstanding_pushes, {1, 64}, kChangesSpeed,

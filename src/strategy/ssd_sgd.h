@@ -21,16 +21,17 @@
 namespace slipstream {
 
 struct SsdSgdOptions {
-  std::int64_t period = 5;  // changes the result, as all but the last
-  std::int64_t warmup_steps = 0;
+  std::int64_t period = 5;                   // changes the result, as all but the last
+  std::optional<std::int64_t> warmup_steps;  // none: two periods
   std::string pull = "overlapped";
-  std::string local = "plain";
+  std::string local = "glu";
+  double glu_mix = 0.1;
   double local_lr = 1.0;
-  std::optional<double> local_momentum;  // none: the servers'
   bool accumulate_push = false;
   std::int64_t max_outstanding_pushes = 1;
 
   void describe(OptionSet& o);
+  std::int64_t warmup() const { return warmup_steps.value_or(2 * period); }
 };
 
 class SsdSgd final : public Strategy {
@@ -41,6 +42,8 @@ class SsdSgd final : public Strategy {
   static double bytes_sent(const Options& options, const TrafficQuery& q);
 
   bool needs_servers() const override { return true; }
+  OptimizerUse optimizer_use() const override { return OptimizerUse::kSteps; }  // the local ones
+  bool clips_own() const override { return true; }
   BucketRule buckets() const override;
   void on_start(Step& s) override;
   void on_bucket_ready(Step& s, const Bucket& bucket) override;
@@ -52,7 +55,6 @@ class SsdSgd final : public Strategy {
   bool pulls(std::int64_t t) const { return pull_.sends(t - warmup_.steps); }
   // The buffer that step t's gradients are pushed from, or added up in.
   std::span<float> outgoing(std::int64_t t);
-  void add_decay(Step& s, const Bucket& bucket);
   void fill_outgoing(Step& s, const Bucket& bucket);
   void push(Step& s, std::size_t first, std::size_t last);
   void adopt(Step& s);

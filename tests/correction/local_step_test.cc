@@ -3,51 +3,89 @@
 
 #include <gtest/gtest.h>
 
+#include "optim/momentum.h"
+
 namespace slipstream {
 namespace {
 
 using Floats = std::vector<float>;
-using Kind = LocalStep::Kind;
 
-Floats stepped(LocalStep& local, Floats weights, Floats grads, double lr) {
-  local.step(weights, grads, lr);
+Floats stepped(LocalStep& local, Optimizer& optimizer, Floats weights, Floats grads, double lr) {
+  local.step(optimizer, weights, grads, lr);
   return weights;
 }
 
-TEST(LocalStep, PlainIsSgdWithItsOwnMomentumAndDecay) {
-  LocalStep local(Kind::kPlain, 0.5, 0.25, Floats{4});
-  EXPECT_EQ(stepped(local, {4}, {1}, 0.5), Floats{3});  // v = 1 + 1
-  EXPECT_EQ(stepped(local, {4}, {0}, 0.5), Floats{3});  // v = 1 + 1
-  EXPECT_TRUE(local.estimate().empty()) << "and keeps no more memory than it needs";
+std::unique_ptr<Optimizer> sgd(double lr, double momentum = 0.0, double weight_decay = 0.0) {
+  return make_optimizer({.lr = lr, .momentum = momentum, .weight_decay = weight_decay}, 1);
 }
 
-TEST(LocalStep, GluIsPlainUntilItHasSeenTheGlobalWeightsMove) {
-  LocalStep local(Kind::kGlu, 0.0, 0.0, Floats{1});
-  EXPECT_EQ(stepped(local, {1}, {2}, 0.5), Floats{0});
-  local.adopt(Floats{0}, 0.25);  // the global weights moved by 1 at rates of 0.25 in all: a gradient of 4
-  EXPECT_EQ(stepped(local, {1}, {2}, 0.5), Floats{-0.5});  // half of 2, half of 4
+TEST(LocalStep, WithoutAMixItIsTheOptimizersStepAtAnotherRate) {
+  LocalStep local(0.0, Floats{4});
+  const auto rule = sgd(0.125, 0.5, 0.25);
+  EXPECT_EQ(stepped(local, *rule, {4}, {1}, 0.5), Floats{3});  // v = 1 + 1
+  EXPECT_EQ(stepped(local, *rule, {4}, {0}, 0.5), Floats{3});  // v = 1 + 1
+  EXPECT_EQ(rule->lr(), 0.125) << "which stays the servers'";
+  EXPECT_TRUE(local.estimate().empty()) << "and keeps no memory";
 }
 
-TEST(LocalStep, GluTakesDecayOutOfWhatItLearns) {
-  LocalStep local(Kind::kGlu, 0.0, 0.5, Floats{2});
-  local.adopt(Floats{0}, 0.5);  // (2 - 0) / 0.5 - 0.5 × 2
-  EXPECT_EQ(local.estimate()[0], 3.0F);
-  EXPECT_EQ(stepped(local, {1}, {1}, 1.0), Floats{-1.5});  // 1 - (0.5 + 1.5 + 0.5)
+TEST(LocalStep, MixesInTheGlobalGradientOnceItHasSeenTheWeightsMove) {
+  LocalStep local(0.25, Floats{1});
+  const auto rule = sgd(0.5);
+  EXPECT_EQ(stepped(local, *rule, {1}, {2}, 0.5), Floats{0});
+  local.adopt(rule->options(), Floats{0}, 0.25);  // moved by 1 at rates of 0.25 in all: a gradient of 4
+  EXPECT_EQ(local.estimate()[0], 4.0F);
+  EXPECT_EQ(stepped(local, *rule, {1}, {2}, 0.5), Floats{1 - 0.5F * (1.5F + 1.0F)});
 }
 
-TEST(LocalStep, ARestartForgetsThePastMovement) {
-  LocalStep local(Kind::kGlu, 0.0, 0.0, Floats{8});
-  local.restart(Floats{1});
-  local.adopt(Floats{0}, 1.0);
-  EXPECT_EQ(local.estimate()[0], 1.0F);
-  local.adopt(Floats{5}, 0.0);  // a rate of 0 tells nothing
-  EXPECT_EQ(local.estimate()[0], 1.0F);
+TEST(LocalStep, TakesMomentumAndDecayOutOfWhatItLearns) {
+  LocalStep local(0.5, Floats{2});
+  local.adopt(sgd(0.5, 0.75, 0.5)->options(), Floats{0}, 0.5);  // a quarter of (2 - 0) / 0.5, less 0.5 × 2
+  EXPECT_EQ(local.estimate()[0], 0.0F);
 }
 
-TEST(LocalStep, ReleasedUsesTheStepBeforeAsTheReleasedPrototypeDoes) {
-  LocalStep local(Kind::kReleased, 0.0, 0.0, Floats{1});
-  EXPECT_EQ(stepped(local, {1}, {0.25}, 1.0), Floats{0.5});              // 2 g, nothing moved yet
-  EXPECT_EQ(stepped(local, {0.5}, {0}, 1.0), Floats{0.5F - 0.5F / 16});  // half of (1 - 0.5) / 8
+TEST(LocalStep, AMovementThatItFollowedStepByStepIsNoPeriods) {
+  LocalStep local(0.5, Floats{8});
+  const auto rule = sgd(0.5);
+  Floats weights{8};
+  local.follow(*rule, weights, Floats{0}, Floats{1});
+  EXPECT_EQ(weights, Floats{1});
+  local.adopt(rule->options(), Floats{0}, 0.5);
+  EXPECT_EQ(local.estimate()[0], 2.0F) << "since the last step that was followed";
+}
+
+// After a warm-up the worker's optimizer holds what the servers' holds, though it saw only weights.
+TEST(LocalStep, FollowingTheServersReadsTheirVelocityOffTheWeights) {
+  for (bool nesterov : {false, true}) {
+    const OptimizerOptions rule{.lr = 0.1, .momentum = 0.9, .nesterov = nesterov, .weight_decay = 0.01};
+    const auto server = make_optimizer(rule, 2), mine = make_optimizer(rule, 2);
+    Floats weights{1.0F, -2.0F}, copy = weights;
+    LocalStep local(0.1, weights);
+    for (int t = 0; t < 20; ++t) {
+      const double lr = t == 7 ? 0.0 : 0.1 / (1 + 0.2 * t);
+      const Floats grads{0.3F * static_cast<float>(t % 4) - 0.4F, 0.2F}, own{5.0F, 5.0F};
+      server->set_lr(lr);
+      mine->set_lr(lr);
+      server->step(weights, grads);
+      local.follow(*mine, copy, own, weights);
+      EXPECT_EQ(copy, weights);
+    }
+    for (std::size_t j = 0; j < 2; ++j) {
+      EXPECT_NEAR(momentum_of(*mine)[j], momentum_of(*server)[j], 1e-4) << (nesterov ? "Nesterov" : "momentum");
+    }
+  }
+}
+
+TEST(LocalStep, FollowingAdamGathersItsMomentsFromTheOwnGradients) {
+  const OptimizerOptions rule{.kind = "adamw", .lr = 0.1};
+  const auto mine = make_optimizer(rule, 1), alone = make_optimizer(rule, 1);
+  LocalStep local(0.0, Floats{1});
+  Floats weights{1}, other{1};
+  for (float g : {1.0F, -3.0F, 0.5F}) {
+    local.follow(*mine, weights, Floats{g}, Floats{7});
+    alone->step(other, Floats{g});
+    EXPECT_EQ(weights, Floats{7}) << "the weights are the servers'";
+  }
+  EXPECT_EQ(momentum_of(*mine)[0], momentum_of(*alone)[0]);
 }
 
 }  // namespace

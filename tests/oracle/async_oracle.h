@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Asynchronous SGD, with or without a bound on staleness, and the round-robin form, in double precision. A wire that
-// takes no time leaves one order of events: that of the workers' computing times.
+// takes no time leaves one order of events: that of the workers' computing times. Every push is an update of its own,
+// made with a P-th of the learning rate: P of them go as far as one synchronous step.
 #pragma once
 
 #include "oracle/oracle.h"
@@ -13,6 +14,7 @@ namespace slipstream::oracle {
 inline Course asynchronous_sgd(const Problem& problem, const Rule& rule, const std::vector<double>& seconds,
                                std::int64_t steps, std::int64_t staleness) {
   const std::size_t P = seconds.size();
+  const Rule once = rule.slower(static_cast<double>(P));
   Vec W = problem.start(), V(problem.size);
   Ranks x(P, W);
   Vec done_at = seconds;  // when its gradient is ready
@@ -26,9 +28,8 @@ inline Course asynchronous_sgd(const Problem& problem, const Rule& rule, const s
       if (!blocked[p] && clock[p] < steps && (next == P || done_at[p] < done_at[next])) next = p;
     }
     const double now = done_at[next];
-    Vec g = problem.gradient(x[next], static_cast<int>(next), clock[next]);
-    for (double& value : g) value /= static_cast<double>(P);
-    rule.step(W, V, g, clock[next]++);
+    const Vec g = problem.gradient(x[next], static_cast<int>(next), clock[next]);
+    once.step(W, V, g, clock[next]++);
     blocked[next] = true;
     const std::int64_t slowest = *std::min_element(clock.begin(), clock.end());
     for (std::size_t p = 0; p < P; ++p) {
@@ -45,14 +46,13 @@ inline Course asynchronous_sgd(const Problem& problem, const Rule& rule, const s
 
 // Worker after worker, each with the weights it got a cycle ago.
 inline Course round_robin_sgd(const Problem& problem, const Rule& rule, int workers, std::int64_t steps) {
+  const Rule once = rule.slower(workers);
   Vec W = problem.start(), V(problem.size);
   Ranks x(static_cast<std::size_t>(workers), W);
   Course run;
   for (std::int64_t t = 0; t < steps; ++t) {
     for (int q = 0; q < workers; ++q) {
-      Vec g = problem.gradient(x[static_cast<std::size_t>(q)], q, t);
-      for (double& value : g) value /= workers;
-      rule.step(W, V, g, t);
+      once.step(W, V, problem.gradient(x[static_cast<std::size_t>(q)], q, t), t);
       x[static_cast<std::size_t>(q)] = W;
     }
     run.steps.push_back(x);

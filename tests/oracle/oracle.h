@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace slipstream::oracle {
@@ -48,13 +49,20 @@ struct Problem {
   }
 };
 
-// How a gradient becomes a step; PyTorch's SGD.
+// How a gradient becomes a step; PyTorch's SGD. With another kind: see mover.h.
 struct Rule {
   double lr = 0.05, lr_decay = 0;
   double momentum = 0, weight_decay = 0, clip_norm = 0;
   bool nesterov = false;
+  std::string kind = "sgd";
 
   double lr_at(std::int64_t t) const { return lr / (1 + lr_decay * static_cast<double>(t)); }
+
+  Rule slower(double factor) const {
+    Rule slow = *this;
+    slow.lr = lr / factor;
+    return slow;
+  }
 
   void step(Vec& w, Vec& velocity, Vec g, std::int64_t t) const {
     double norm = 0;

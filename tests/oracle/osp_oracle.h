@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "oracle/oracle.h"
+#include "oracle/mover.h"
 
 namespace slipstream::oracle {
 
@@ -14,15 +14,19 @@ namespace slipstream::oracle {
 inline Course osp(const Problem& problem, const Rule& rule, int workers, std::int64_t steps,
                   const std::function<bool(std::int64_t, std::size_t)>& split, const std::string& lgp) {
   const std::size_t d = problem.size;
-  Vec W = problem.start(), V(d);
+  Vec W = problem.start();
+  Mover server(rule, d);
   Ranks x(static_cast<std::size_t>(workers), W);
-  std::vector<bool> pending(d);  // stage 2 of the last step …
-  Vec pending_gradient(d);       // … and its mean gradient
+  std::vector<Mover> own(x.size(), server);  // Adam's moments of the workers' own gradients
+  std::vector<bool> pending(d);              // stage 2 of the last step …
+  Vec pending_gradient(d);                   // … and its mean gradient
   const auto update = [&](const Vec& g, const std::vector<bool>& where, std::int64_t t) {
-    Vec w = W, v = V;
-    rule.step(w, v, g, t);
+    Vec w = W;
+    Mover moved = server;
+    moved.count = static_cast<double>(t);
+    moved.step(w, g, rule.lr_at(t));
     for (std::size_t j = 0; j < d; ++j) {
-      if (where[j]) W[j] = w[j], V[j] = v[j];
+      if (where[j]) W[j] = w[j], server.first[j] = moved.first[j], server.second[j] = moved.second[j];
     }
   };
   Course run;
@@ -34,10 +38,15 @@ inline Course osp(const Problem& problem, const Rule& rule, int workers, std::in
     for (std::size_t j = 0; j < d; ++j) (split(t, j) ? second : first)[j] = true;
     update(mean(g), first, t);
     for (std::size_t p = 0; p < x.size(); ++p) {
-      Vec guess = W, v = lgp == "momentum" ? V : Vec(d);
-      Rule mirrored = rule;
-      if (lgp != "momentum") mirrored.momentum = 0, mirrored.nesterov = false;
-      if (lgp != "off") mirrored.step(guess, v, g[p], t);
+      Vec guess = W;
+      if (lgp == "adam") {
+        own[p].step(guess, g[p], rule.lr_at(t));
+      } else if (lgp != "off") {
+        Rule mirrored = rule;
+        if (lgp != "momentum") mirrored.momentum = 0, mirrored.nesterov = false;
+        Vec v = lgp == "momentum" ? server.first : Vec(d);
+        mirrored.step(guess, v, g[p], t);
+      }
       for (std::size_t j = 0; j < d; ++j) x[p][j] = second[j] ? guess[j] : W[j];
     }
     pending = second;

@@ -41,7 +41,8 @@ class ProblemTask final : public ToyTask {
 };
 
 inline OptimizerOptions optimizer_of(const Rule& rule) {
-  return {.lr = rule.lr,
+  return {.kind = rule.kind,
+          .lr = rule.lr,
           .momentum = rule.momentum,
           .nesterov = rule.nesterov,
           .weight_decay = rule.weight_decay,

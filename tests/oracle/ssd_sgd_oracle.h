@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SSD-SGD in double precision, after arXiv 2012.05396 and the presets of its local update.
+// SSD-SGD in double precision, after arXiv 2012.05396: the local update mirrors the servers' rule, and mixes some of the
+// global gradient, as the servers' weights show it, into its own.
 #pragma once
 
-#include <string>
-
-#include "oracle/oracle.h"
+#include "oracle/mover.h"
 
 namespace slipstream::oracle {
 
 struct SsdSettings {
   std::int64_t period = 5, warmup = 0;
   bool overlapped = true, accumulate = false;
-  std::string local = "glu";
-  double local_lr = 1, local_momentum = 0;
+  double mix = 0.1;  // 0: local=plain
+  double local_lr = 1;
 };
 
 struct SsdCourse : Course {
@@ -25,72 +24,71 @@ inline SsdCourse ssd_sgd(const Problem& problem, const Rule& rule, int workers, 
                          const SsdSettings& how) {
   const auto P = static_cast<std::size_t>(workers);
   const std::size_t d = problem.size;
-  Rule server = rule;
-  if (how.accumulate) server.weight_decay = 0;  // the workers add it to their gradients
-  double period_lr = 0;
-  Vec W = problem.start(), V(d);
-  Ranks x(P, W), base(P, W), pre(P, W), h(P, Vec(d)), v(P, Vec(d)), sum(P, Vec(d));  // by worker
+  const bool mixes = how.mix > 0 && P > 1 && rule.kind == "sgd";
+  Rule served = rule;
+  if (how.accumulate) served.weight_decay = 0;  // the workers add it to what they push
+  Mover server(served, d);
+  std::vector<Mover> local(P, Mover(rule, d));
+  Vec W = problem.start(), pre = W, h(d);
+  Ranks x(P, W), base(P, W), sum(P, Vec(d));  // by worker
   bool estimated = false;
-  double rates = 0;
-  const auto push_sum = [&] {
-    Rule once = server;
-    once.lr = period_lr;
-    once.lr_decay = 0;
-    once.step(W, V, mean(sum), 0);
-  };
+  double rates = 0, period_lr = 0;
   SsdCourse run;
   for (std::int64_t t = 0; t < steps; ++t) {
-    const double lr = rule.lr_at(t), wd = server.weight_decay, local = how.local_lr * lr;
-    Ranks g;
+    const double lr = rule.lr_at(t);
+    Ranks g, pushed;
     for (std::size_t p = 0; p < P; ++p) {
       g.push_back(problem.gradient(x[p], static_cast<int>(p), t));
-      for (std::size_t j = 0; j < d && how.accumulate; ++j) g[p][j] += rule.weight_decay * x[p][j];
+      pushed.push_back(g[p]);
+      for (std::size_t j = 0; j < d && how.accumulate; ++j) pushed[p][j] += rule.weight_decay * x[p][j];
     }
     if (t < how.warmup) {
-      server.step(W, V, mean(g), t);
-      x = base = pre = Ranks(P, W);
+      server.step(W, mean(pushed), lr);
+      for (std::size_t p = 0; p < P; ++p) {
+        if (rule.kind == "sgd") {
+          local[p].first = server.first;  // it is what W's movement shows
+        } else {
+          local[p].step(base[p], g[p], lr);
+        }
+      }
+      pre = W;
+      x = base = Ranks(P, W);
     } else {
       const bool pulls = (t - how.warmup + 1) % how.period == 0;
-      if ((t - how.warmup) % how.period == 0) period_lr = lr;
+      if ((t - how.warmup) % how.period == 0) {
+        period_lr = lr;
+        sum = Ranks(P, Vec(d));
+      }
       for (std::size_t p = 0; p < P; ++p) {
+        Vec c = g[p];
         for (std::size_t j = 0; j < d; ++j) {
-          double& w = base[p][j];
-          sum[p][j] += lr / period_lr * g[p][j];
-          double c = g[p][j];
-          if (how.local == "glu" && estimated) c = 0.5 * g[p][j] + 0.5 * h[p][j];
-          if (how.local == "glu-released") {
-            c = 2 * g[p][j] + 0.5 * ((1 - local * wd) * pre[p][j] - w) / 8;
-            pre[p][j] = w;
-          }
-          v[p][j] = how.local_momentum * v[p][j] + c + wd * w;
-          w -= local * v[p][j];
+          sum[p][j] += lr / period_lr * pushed[p][j];
+          if (mixes && estimated) c[j] = (1 - how.mix) * g[p][j] + how.mix * h[j];
         }
+        local[p].step(base[p], c, how.local_lr * lr);
       }
       x = base;
       rates += lr;
-      if (!how.accumulate) server.step(W, V, mean(g), t);
-      if (how.accumulate && pulls) {
-        push_sum();
-        sum = Ranks(P, Vec(d));
-      }
+      if (!how.accumulate) server.step(W, mean(pushed), lr);
+      if (how.accumulate && pulls) server.step(W, mean(sum), period_lr);
       if (pulls) {
-        for (std::size_t p = 0; p < P && how.local == "glu"; ++p) {
-          for (std::size_t j = 0; j < d; ++j) {
-            h[p][j] = (1 - how.local_momentum) * (pre[p][j] - W[j]) / rates - wd * pre[p][j];
-          }
-          pre[p] = W;
+        for (std::size_t j = 0; j < d; ++j) {
+          h[j] = (1 - rule.momentum) * (pre[j] - W[j]) / rates - rule.weight_decay * pre[j];
         }
+        pre = W;
         estimated = true;
         rates = 0;
-        base = Ranks(P, W);
-        run.estimates.push_back(h[0]);
+        base = Ranks(P, W);  // overlapped: it counts from the end of the next step
+        run.estimates.push_back(h);
         if (!how.overlapped) x = base;
       }
     }
     run.steps.push_back(x);
     run.servers.push_back(W);
   }
-  if (how.accumulate && (steps - how.warmup) % how.period != 0) push_sum();
+  if (how.accumulate && steps > how.warmup && (steps - how.warmup) % how.period != 0) {
+    server.step(W, mean(sum), period_lr);
+  }
   run.end = Ranks(P, W);
   return run;
 }
