@@ -30,11 +30,13 @@
 #include <slipstream/strategy/registry.h>
 #include <slipstream/strategy/strategy.h>
 
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "correction/anchor.h"
+#include "schedule/delay_rule.h"
 #include "schedule/delayed.h"
 #include "schedule/warmup.h"
 #include "strategy/delay_meter.h"
@@ -43,8 +45,8 @@
 namespace slipstream {
 
 struct DaSgdOptions {
-  std::int64_t period = 4;            // changes the result: tau
-  std::optional<std::int64_t> delay;  // del; empty: measured
+  std::optional<std::int64_t> period;  // changes the result: tau; empty: measured
+  std::optional<std::int64_t> delay;   // del; empty: measured
   std::string merge = "additive";
   double mix = 0.25;  // xi
   std::string state = "keep";
@@ -62,7 +64,7 @@ class DaSgd : public Strategy {
 
   static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q);
-  static bool follows_clock(const Options& options) { return !options.delay; }
+  static bool follows_clock(const Options& options) { return DelayRule{options.period, options.delay}.measures(); }
 
   void on_start(Step& s) override;
   void on_step(Step& s) override;
@@ -73,18 +75,21 @@ class DaSgd : public Strategy {
  private:
   void send(Step& s);
   void merge(Step& s);
-  void choose_delay(Step& s);
+  void choose(std::int64_t t);
+  bool arrived() const { return shared_ ? shared_->done() : sum_.done(); }
 
   Options options_;
   Warmup warmup_;
+  DelayRule rule_;
   Delayed when_;                        // counted from the end of the warm-up
   std::optional<Anchor> anchor_;        // codec=dense
   std::optional<SharedAnchor> shared_;  // any other codec
-  std::optional<DelayMeter> meter_;     // delay=auto
-  bool pending_ = false;                // an average is under way or has arrived, and is not merged yet
+  std::optional<DelayMeter> meter_;
+  bool alone_ = false;    // nobody to average with, and nobody asked for averages in so many words
+  bool pending_ = false;  // an average is under way or has arrived, and is not merged yet
   std::string news_;
-  std::int64_t told_ = 0;  // what news_ last told: the delay, or period + 1 where that is too short
-  InFlight sum_;           // of the anchor: declared after it
+  std::array<std::int64_t, 3> told_{};  // what news_ last told: period, delay, and whether that is too short
+  InFlight sum_;                        // of the anchor: declared after it
 };
 
 // CoCoD-SGD: the additive merge with the largest delay. Every average is merged when the next one starts.
