@@ -371,6 +371,43 @@ TEST(DaSgdCodecs, WhatIsNotSentIsOwed) {
   }
 }
 
+// What shared_anchor.h says of the end: the last average takes the weights as they are, and e is not in them.
+TEST(DaSgdCodecs, AtTheEndWhatIsOwedIsDroppedAndNothingElse) {
+  constexpr double kLr = 0.05;
+  constexpr int kWorkers = 3;
+  for (const std::string codec : {"topk", "sketch"}) {
+    for (std::int64_t steps : {7, 10, 31, 34}) {  // with an average under way (7, 31 + 3 > steps) and without one
+      SCOPED_TRACE(fmt::format("{}, {} steps", codec, steps));
+      SimJobOptions job;
+      job.world.ranks = kWorkers;
+      job.task = std::make_shared<Fixed>();
+      job.make_strategy =
+          Registry::builtin().configure("dasgd", {"codec=" + codec, "density=0.2", "period=4", "delay=3"}).make;
+      job.optimizer = {.lr = kLr, .momentum = 0};
+      job.steps = steps;
+      const SimJobResult finished = run_sim_job(job);
+      job.steps = steps + 1;
+      job.stop_after = steps;
+      const SimJobResult saved = run_sim_job(job);
+      Vec end(finished.ranks[0].weights.begin(), finished.ranks[0].weights.end()), owed(kSize), learnt(kSize);
+      for (int p = 0; p < kWorkers; ++p) {
+        const auto& state = saved.saved->ranks[static_cast<std::size_t>(p)].entries();
+        const auto floats = [&state](const char* name) { return std::get<std::vector<float>>(state.at(name)); };
+        const bool pending = std::get<std::int64_t>(state.at("strategy/pending")) != 0;
+        const auto e = floats("strategy/owed"), moved = floats("strategy/moved");
+        for (std::size_t j = 0; j < kSize; ++j) {
+          owed[j] += (e[j] - (pending ? moved[j] : 0.0)) / kWorkers;
+          for (std::int64_t t = 0; t < steps; ++t) {
+            learnt[j] -= kLr * Problem{}.gradient(Problem{}.start(), p, t)[j] / kWorkers;
+          }
+        }
+      }
+      EXPECT_LT(distance(Ranks{combined(1, end, 1, owed)}, Ranks{learnt}), kRounding);
+      EXPECT_GT(distance(Ranks{end}, Ranks{learnt}), steps > 7 ? 100 * kRounding : 0);
+    }
+  }
+}
+
 // A job whose averages take `steps` steps on the wire. A thousand floats: what else is sent hardly counts.
 SimJobOptions job_with_averages_of(double steps, const Set& set) {
   SimJobOptions job;
