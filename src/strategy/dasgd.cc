@@ -14,8 +14,7 @@
 
 namespace slipstream {
 
-DaSgd::DaSgd(const Options& options)
-    : options_(options), warmup_{options.warmup_steps}, rule_{options.period, options.delay} {
+DaSgd::DaSgd(const Options& options) : options_(options), warmup_{options.warmup_steps}, rule_(options.rule()) {
   const DelayRule::Choice first = rule_.choose(0);
   when_ = {first.period, first.delay};
   if (when_.delay > when_.period) {
@@ -134,7 +133,7 @@ void DaSgd::visit(StateVisitor& v) {
 }
 
 double DaSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
-  const DelayRule::Choice choice = DelayRule{options.period, options.delay}.choose(0);
+  const DelayRule::Choice choice = options.rule().choose(0);
   const Delayed when{choice.period, choice.delay};
   const std::int64_t t = q.t - options.warmup_steps;
   const double model = MeteredFabric::sum_bytes(q.model.count(), q.workers);
@@ -146,20 +145,26 @@ double DaSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
 }
 
 void DaSgdOptions::describe(OptionSet& o) {
-  o.integer_or_auto("period", period, {1, 1'000'000}, kChangesResult,
-                    "steps between two averages (tau); auto: twice the delay, at least 4");
-  o.integer_or_auto("delay", delay, {0, 1'000'000}, kChangesResult,
-                    "steps until an average is merged (del), at most period; auto: the fewest that hide it, measured");
-  o.choice("merge", merge, {"lerp", "additive"}, kChangesResult,
-           "lerp: w = mix w + (1 - mix) average, as published; additive: average + the steps since the snapshot");
-  o.real(
-      "mix", mix, {0, 1}, kChangesResult,
-      "share of its own that a worker keeps (xi): of the weights in merge=lerp, of the state in state=scale, average");
-  o.choice("state", state, {"keep", "scale", "average"}, kChangesResult,
-           "velocity (adam: first moment) at a merge: left alone, times mix, or averaged with the weights");
-  o.choice("codec", codec, {"dense", "half", "topk", "sketch"}, kChangesResult,
-           "how the weights travel: whole, or as differences to a shared anchor with error feedback");
-  o.real("density", density, {1e-6, 1.0}, kChangesResult, "share of the entries that codec=topk or sketch sends");
+  constexpr Range<std::int64_t> kPeriods{1, 1'000'000};
+  if (whole_period) {
+    o.integer("period", *period, kPeriods, kChangesResult, "steps between two averages, and until one is merged");
+  } else {
+    o.integer_or_auto("period", period, kPeriods, kChangesResult,
+                      "steps between two averages (tau); auto: twice the delay, at least 4");
+    o.integer_or_auto(
+        "delay", delay, {0, 1'000'000}, kChangesResult,
+        "steps until an average is merged (del), at most period; auto: the fewest that hide it, measured");
+    o.choice("merge", merge, {"lerp", "additive"}, kChangesResult,
+             "lerp: w = mix w + (1 - mix) average, as published; additive: average + the steps since the snapshot");
+    o.real("mix", mix, {0, 1}, kChangesResult,
+           "share of its own that a worker keeps (xi): of the weights in merge=lerp, of the state in state=scale, "
+           "average");
+    o.choice("state", state, {"keep", "scale", "average"}, kChangesResult,
+             "velocity (adam: first moment) at a merge: left alone, times mix, or averaged with the weights");
+    o.choice("codec", codec, {"dense", "half", "topk", "sketch"}, kChangesResult,
+             "how the weights travel: whole, or as differences to a shared anchor with error feedback");
+    o.real("density", density, {1e-6, 1.0}, kChangesResult, "share of the entries that codec=topk or sketch sends");
+  }
   o.integer("warmup_steps", warmup_steps, {0, 1'000'000'000}, kChangesResult, "synchronous steps at the start");
 }
 
@@ -196,12 +201,7 @@ StrategyInfo DaSgd::info() {
   };
 }
 
-void CocodOptions::describe(OptionSet& o) {
-  o.integer("period", period, {1, 1'000'000}, kChangesResult, "steps between two averages, and until one is merged");
-  o.integer("warmup_steps", warmup_steps, {0, 1'000'000'000}, kChangesResult, "synchronous steps at the start");
-}
-
-StrategyInfo Cocod::info() {
+StrategyInfo DaSgd::cocod_info() {
   return {
       .name = "cocod",
       .title = "CoCoD-SGD: local SGD; each average is merged when the next one starts, keeping all local steps",
@@ -213,7 +213,7 @@ StrategyInfo Cocod::info() {
       .waits_for = "nobody, as long as an average takes no longer than tau steps",
       .notes = {"The same as dasgd with merge=additive and delay = period; use dasgd for other delays and for codecs.",
                 "The paper's worker-dependent batch sizes are left to the data loader."},
-      .configure = [] { return configure_strategy<Cocod>("cocod"); },
+      .configure = [] { return configure_strategy<DaSgd>("cocod", DaSgdOptions::cocod()); },
   };
 }
 

@@ -45,26 +45,32 @@
 namespace slipstream {
 
 struct DaSgdOptions {
-  std::optional<std::int64_t> period;  // changes the result: tau; empty: measured
-  std::optional<std::int64_t> delay;   // del; empty: measured
+  std::optional<std::int64_t> period{};  // changes the result: tau; empty: measured
+  std::optional<std::int64_t> delay{};   // del; empty: measured
   std::string merge = "additive";
   double mix = 0.25;  // xi
   std::string state = "keep";
   std::string codec = "dense";
   double density = 0.01;
   std::int64_t warmup_steps = 0;
+  bool whole_period = false;  // cocod: the delay is the period, whatever that is
+
+  // CoCoD-SGD: every average is merged when the next one starts.
+  static DaSgdOptions cocod() { return {.period = 4, .whole_period = true}; }
 
   void describe(OptionSet& o);
+  DelayRule rule() const { return {period, whole_period ? period : delay}; }
 };
 
-class DaSgd : public Strategy {
+class DaSgd final : public Strategy {
  public:
   using Options = DaSgdOptions;
   explicit DaSgd(const Options& options);
 
   static StrategyInfo info();
+  static StrategyInfo cocod_info();
   static double bytes_sent(const Options& options, const TrafficQuery& q);
-  static bool follows_clock(const Options& options) { return DelayRule{options.period, options.delay}.measures(); }
+  static bool follows_clock(const Options& options) { return options.rule().measures(); }
 
   void on_start(Step& s) override;
   void on_step(Step& s) override;
@@ -90,32 +96,6 @@ class DaSgd : public Strategy {
   std::string news_;
   std::array<std::int64_t, 3> told_{};  // what news_ last told: period, delay, and whether that is too short
   InFlight sum_;                        // of the anchor: declared after it
-};
-
-// CoCoD-SGD: the additive merge with the largest delay. Every average is merged when the next one starts.
-struct CocodOptions {
-  std::int64_t period = 4;  // changes the result
-  std::int64_t warmup_steps = 0;
-
-  void describe(OptionSet& o);
-};
-
-class Cocod final : public DaSgd {
- public:
-  using Options = CocodOptions;
-  explicit Cocod(const Options& options) : DaSgd(as_dasgd(options)) {}
-
-  static StrategyInfo info();
-  static double bytes_sent(const Options& options, const TrafficQuery& q) {
-    return DaSgd::bytes_sent(as_dasgd(options), q);
-  }
-  static bool follows_clock(const Options&) { return false; }
-
- private:
-  static DaSgdOptions as_dasgd(const Options& options) {
-    return {
-        .period = options.period, .delay = options.period, .merge = "additive", .warmup_steps = options.warmup_steps};
-  }
 };
 
 }  // namespace slipstream

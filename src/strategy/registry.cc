@@ -32,10 +32,10 @@ Registry Registry::builtin() {
   registry.add(SketchedSgd::info());
   registry.add(PowerSgd::info());
   registry.add(DaSgd::info());
-  registry.add(Cocod::info());
-  registry.add(OverlapLocal::info());
+  registry.add(DaSgd::cocod_info());
+  registry.add(Diloco::overlap_local_info());
   registry.add(Diloco::info());
-  registry.add(StreamingDiloco::info());
+  registry.add(Diloco::streaming_info());
   registry.add(Bsp::info());
   registry.add(SsdSgd::info());
   registry.add(Osp::info());
