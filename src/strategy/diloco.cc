@@ -59,6 +59,7 @@ void Diloco::merge(Step& s, Fragment& f) {
   const auto part = [&f](std::span<float> all) { return all.subspan(f.part.offset, f.part.count); };
   const bool momentum = options_.outer_momentum > 0;
   f.sum.wait();
+  const auto updating = s.opt.timed();
   vec::sgd_step(part(theta_), part(delta_), momentum ? part(velocity_) : std::span<float>(),
                 {.lr = static_cast<float>(options_.outer_lr),
                  .momentum = static_cast<float>(options_.outer_momentum),
@@ -111,78 +112,6 @@ void DilocoOptions::describe(OptionSet& o) {
     o.real("outer_lr", outer_lr, {0, 10}, kChangesResult, "how far the shared point follows the workers (eta)");
   }
   o.real("outer_momentum", outer_momentum, {0, 0.9999}, kChangesResult, "of the shared point (mu)");
-}
-
-namespace {
-
-const std::vector<std::string> kPseudoCode = {
-    "each step, with theta the shared point (equal on all workers) and v its velocity:",
-    "  (1) x <- x - step(g)                              inner step, own optimizer state",
-    "and for each fragment, every H steps, at an offset of its own:",
-    "  (2) d <- theta - x; start D <- sum over workers of d",
-    "del steps later:",
-    "  (3) v <- mu v + D / P; theta <- theta - eta (D / P + mu v)",
-    "  (4) x <- alpha x + (1 - alpha) theta"};
-
-constexpr const char* kBytes = "2 (P-1)/P × 4 bytes × parameters / H each way, on average";
-constexpr const char* kLastAverage =
-    "A run that ends between two rounds gets a last plain average, so all finish equal.";
-constexpr const char* kInner =
-    "The learning rate is that of the inner optimizer on one worker's batch; adamw is the papers' choice.";
-
-}  // namespace
-
-StrategyInfo Diloco::streaming_info() {
-  return {
-      .name = "streaming-diloco",
-      .title = "Streaming DiLoCo: DiLoCo one fragment of the model at a time, while training goes on",
-      .paper = "A. Douillard et al., Streaming DiLoCo with overlapping communication, arXiv 2501.18512",
-      .pseudo_code = kPseudoCode,
-      .bytes_per_step = kBytes,
-      .waits_for = "nobody, as long as a fragment's sum takes no longer than del steps",
-      .notes = {"Fragments spread the traffic: the wire is asked for 1/F of the model every H/F steps.",
-                "They are equal contiguous parts of the flat model instead of groups of transformer blocks.",
-                "The sums are fp32, where the paper rounds to 4-bit floats.",
-                "One fragment, outer_lr=1 and outer_momentum=0 is dasgd with merge=lerp.", kInner, kLastAverage},
-      .configure = [] { return configure_strategy<Diloco>("streaming-diloco", DilocoOptions::streaming()); },
-  };
-}
-
-StrategyInfo Diloco::info() {
-  return {
-      .name = "diloco",
-      .title = "DiLoCo: long local training, then an outer Nesterov step on the mean movement",
-      .paper =
-          "A. Douillard et al., DiLoCo: Distributed Low-Communication Training of Language Models, arXiv 2311.08105",
-      .pseudo_code = kPseudoCode,
-      .bytes_per_step = kBytes,
-      .waits_for = "every worker's movement, every H steps",
-      .notes = {"streaming-diloco with one fragment, del = 0 and alpha = 0: all workers restart from theta.",
-                "The paper takes H = 500 on language models; shorter runs want a shorter period.", kInner,
-                kLastAverage},
-      .configure = [] { return configure_strategy<Diloco>("diloco"); },
-  };
-}
-
-StrategyInfo Diloco::overlap_local_info() {
-  return {
-      .name = "overlap-local",
-      .title = "Overlap Local-SGD: workers are pulled back to a shared point that is averaged one period late",
-      .paper =
-          "J. Wang, H. Liang, G. Joshi, Overlap Local-SGD: An Algorithmic Approach to Hide Communication Delays in "
-          "Distributed SGD, ICASSP 2020 (arXiv 2002.09539)",
-      .pseudo_code = kPseudoCode,
-      .bytes_per_step = kBytes,
-      .waits_for = "nobody, as long as a sum takes no longer than H steps",
-      .notes =
-          {"streaming-diloco with one fragment, del = H and eta = 1. The shared point has plain momentum: line (3) "
-           "is theta <- theta - v.",
-           "mix is one less the paper's pull-back strength.",
-           "Each pull-back takes back the share 1 - mix of the last H steps of a worker; the shared point keeps "
-           "what was sent.",
-           "The learning rate is that of one worker's batch.", kLastAverage},
-      .configure = [] { return configure_strategy<Diloco>("overlap-local", DilocoOptions::overlap_local()); },
-  };
 }
 
 }  // namespace slipstream
