@@ -55,7 +55,7 @@ void DaSgd::on_step(Step& s) {
     if (shared_ && !warmup_.active(s.t + 1)) shared_->reset(s.model.weights());
     return;
   }
-  s.opt.step(s.model.weights(), s.model.grads());  // (2)
+  s.opt.step(s.model.weights(), s.model.grads(), 1.0F, s.net.size());  // (2)
   if (alone_) return;
   if (pending_) meter_->stepped(arrived());
   const std::int64_t t = s.t - warmup_.steps;

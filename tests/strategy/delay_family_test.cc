@@ -105,20 +105,23 @@ TEST(DelayFamily, ALocalAdamwLearnsWhatASynchronousOneDoes) {
   };
   const double synchronous = trained({"ssgd", {}});
   ASSERT_LT(synchronous, 0.5 * std::log(8.0)) << "the task is not learnt at all";
+  // Where the mean of the workers' steps is the step, no worse; with Adam's variance as it is in a worker's own
+  // gradients they would be 7 % behind.
   for (const Variant& variant : std::vector<Variant>{{"local", {}},
+                                                     {"local", {"period=16", "warmup_steps=20"}},
                                                      {"dasgd", {}},
                                                      {"dasgd", {"period=4", "delay=1", "state=keep"}},
                                                      {"dasgd", {"period=4", "delay=1", "state=average"}},
                                                      {"dasgd", {"period=8", "delay=4", "state=average"}},
                                                      {"dasgd", {"codec=half", "delay=2"}},
                                                      {"dasgd", {"codec=topk", "density=0.1", "delay=1"}},
-                                                     {"cocod", {}},
-                                                     {"diloco", {"period=10"}},
-                                                     {"streaming-diloco", {"period=10"}},
-                                                     {"overlap-local", {}}}) {
-    const double loss = trained(variant);
-    EXPECT_LT(loss, 1.1 * synchronous) << variant.name();
-    if (std::getenv("SHOW") != nullptr) fmt::print("{:60} {:.4f} of {:.4f}\n", variant.name(), loss, synchronous);
+                                                     {"cocod", {}}}) {
+    EXPECT_LT(trained(variant), 1.02 * synchronous) << variant.name();
+  }
+  // These have an outer step of their own, at the papers' settings.
+  for (const Variant& variant :
+       std::vector<Variant>{{"diloco", {"period=10"}}, {"streaming-diloco", {"period=10"}}, {"overlap-local", {}}}) {
+    EXPECT_LT(trained(variant), 1.3 * synchronous) << variant.name();
   }
 }
 
