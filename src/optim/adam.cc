@@ -28,14 +28,14 @@ float Adam::root_correction2() const {
   return static_cast<float>(std::sqrt(1.0 - std::pow(options_.beta2, static_cast<double>(steps_))));
 }
 
-void Adam::update(std::span<float> weights, std::span<const float> grads, float scale) {
+void Adam::update(std::span<float> weights, std::span<const float> grads, float scale, int averaged_over) {
   const OptimizerOptions& o = options_;
   vec::adam_step(weights, grads, moment1_, moment2_,
                  {.rate = static_cast<float>(o.lr / (1.0 - std::pow(o.beta1, static_cast<double>(steps_)))),
                   .beta1 = static_cast<float>(o.beta1),
                   .one_minus_beta1 = static_cast<float>(1.0 - o.beta1),
                   .beta2 = static_cast<float>(o.beta2),
-                  .one_minus_beta2 = static_cast<float>(1.0 - o.beta2),
+                  .one_minus_beta2 = static_cast<float>((1.0 - o.beta2) / averaged_over),
                   .root_correction2 = root_correction2(),
                   .eps = static_cast<float>(o.eps),
                   .l2_decay = decoupled_ ? 0.0F : static_cast<float>(o.weight_decay),

@@ -18,7 +18,7 @@ class Adam final : public Optimizer {
   void visit(StateVisitor& v) override;
 
  private:
-  void update(std::span<float> weights, std::span<const float> grads, float scale) override;
+  void update(std::span<float> weights, std::span<const float> grads, float scale, int averaged_over) override;
   double long_rate() const override { return options_.lr; }
   float root_correction2() const;  // sqrt(1 - beta2^t)
 

@@ -36,7 +36,7 @@ double OptimizerOptions::base_lr() const {
   return kind == "sgd" ? 0.05 : 0.001;
 }
 
-void Optimizer::step(std::span<float> weights, std::span<const float> grads, float scale) {
+void Optimizer::step(std::span<float> weights, std::span<const float> grads, float scale, int averaged_over) {
   const auto updating = timed();
   if (options_.clip_norm > 0.0) {
     const double norm = std::abs(static_cast<double>(scale)) * std::sqrt(vec::sum_of_squares(grads));
@@ -45,7 +45,7 @@ void Optimizer::step(std::span<float> weights, std::span<const float> grads, flo
     if (!(limit >= 1.0)) scale = static_cast<float>(scale * limit);
   }
   begin_step();
-  update(weights, grads, scale);
+  update(weights, grads, scale, averaged_over);
 }
 
 void Optimizer::decay(std::span<float> weights) const {

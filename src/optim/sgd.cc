@@ -7,7 +7,7 @@ namespace slipstream {
 Sgd::Sgd(const OptimizerOptions& options, std::size_t count, OptimizerUse use)
     : Optimizer(options), velocity_(options.momentum > 0.0 && use == OptimizerUse::kSteps ? count : 0) {}
 
-void Sgd::update(std::span<float> weights, std::span<const float> grads, float scale) {
+void Sgd::update(std::span<float> weights, std::span<const float> grads, float scale, int) {
   vec::sgd_step(weights, grads, velocity_,
                 {.lr = static_cast<float>(options_.lr),
                  .momentum = static_cast<float>(options_.momentum),

@@ -19,7 +19,7 @@ class Sgd final : public Optimizer {
   void visit(StateVisitor& v) override;
 
  private:
-  void update(std::span<float> weights, std::span<const float> grads, float scale) override;
+  void update(std::span<float> weights, std::span<const float> grads, float scale, int) override;
   double long_rate() const override { return options_.lr / (1.0 - options_.momentum); }
 
   std::vector<float> velocity_;

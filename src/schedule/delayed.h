@@ -21,6 +21,12 @@ struct Delayed {
 
   bool sends(std::int64_t t) const { return t >= offset && (t - offset + 1) % period == 0; }
   bool applies(std::int64_t t) const { return sends(t - delay); }
+
+  // The same with another period and delay, for what is sent after step `sent`, whose answer was applied already: the
+  // next sending is a period after it, or, where that has passed, a multiple of periods.
+  Delayed changed(std::int64_t sent, std::int64_t new_period, std::int64_t new_delay) const {
+    return {new_period, new_delay, sent + 1};
+  }
 };
 
 }  // namespace slipstream

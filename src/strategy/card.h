@@ -47,11 +47,12 @@ Card parse_card(const CardText& card);
 Card find_card(std::string_view name, std::span<const CardText> cards = card_texts());
 StrategyInfo info_of(Card card);  // all of it but `configure`
 
-// What the registry holds of strategy class S, whose card is `name`.
+// What the registry holds of strategy class S, whose card is `name`; `preset` has its defaults where one class stands
+// for several names.
 template <typename S>
-StrategyInfo card_info(const std::string& name) {
+StrategyInfo card_info(const std::string& name, const typename S::Options& preset = {}) {
   StrategyInfo info = info_of(find_card(name));
-  info.configure = [name] { return configure_strategy<S>(name); };
+  info.configure = [name, preset] { return configure_strategy<S>(name, preset); };
   return info;
 }
 

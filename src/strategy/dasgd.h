@@ -10,11 +10,13 @@
 #include <slipstream/strategy/registry.h>
 #include <slipstream/strategy/strategy.h>
 
+#include <array>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "correction/anchor.h"
+#include "schedule/delay_rule.h"
 #include "schedule/delayed.h"
 #include "schedule/warmup.h"
 #include "strategy/delay_meter.h"
@@ -23,25 +25,30 @@
 namespace slipstream {
 
 struct DaSgdOptions {
-  std::int64_t period = 4;            // changes the result: tau
-  std::optional<std::int64_t> delay;  // del; empty: measured
+  std::optional<std::int64_t> period{};  // changes the result: tau; empty: measured
+  std::optional<std::int64_t> delay{};   // del; empty: measured
   std::string merge = "additive";
   double mix = 0.25;  // xi
   std::string state = "keep";
   std::string codec = "dense";
   double density = 0.01;
   std::int64_t warmup_steps = 0;
+  bool whole_period = false;  // cocod: the delay is the period, whatever that is
+
+  // CoCoD-SGD: every average is merged when the next one starts.
+  static DaSgdOptions cocod() { return {.period = 4, .whole_period = true}; }
 
   void describe(OptionSet& o);
+  DelayRule rule() const { return {period, whole_period ? period : delay}; }
 };
 
-class DaSgd : public Strategy {
+class DaSgd final : public Strategy {
  public:
   using Options = DaSgdOptions;
   explicit DaSgd(const Options& options);
 
   static double bytes_sent(const Options& options, const TrafficQuery& q);
-  static bool follows_clock(const Options& options) { return !options.delay; }
+  static bool follows_clock(const Options& options) { return options.rule().measures(); }
 
   void on_start(Step& s) override;
   void on_step(Step& s) override;
@@ -52,43 +59,21 @@ class DaSgd : public Strategy {
  private:
   void send(Step& s);
   void merge(Step& s);
-  void choose_delay(Step& s);
+  void choose(std::int64_t t);
+  bool arrived() const { return shared_ ? shared_->done() : sum_.done(); }
 
   Options options_;
   Warmup warmup_;
+  DelayRule rule_;
   Delayed when_;                        // counted from the end of the warm-up
   std::optional<Anchor> anchor_;        // codec=dense
   std::optional<SharedAnchor> shared_;  // any other codec
-  std::optional<DelayMeter> meter_;     // delay=auto
-  bool pending_ = false;                // an average is under way or has arrived, and is not merged yet
+  std::optional<DelayMeter> meter_;
+  bool alone_ = false;    // nobody to average with, and nobody asked for averages in so many words
+  bool pending_ = false;  // an average is under way or has arrived, and is not merged yet
   std::string news_;
-  std::int64_t told_ = 0;  // what news_ last told: the delay, or period + 1 where that is too short
-  InFlight sum_;           // of the anchor: declared after it
-};
-
-// CoCoD-SGD: the additive merge with the largest delay. Every average is merged when the next one starts.
-struct CocodOptions {
-  std::int64_t period = 4;  // changes the result
-  std::int64_t warmup_steps = 0;
-
-  void describe(OptionSet& o);
-};
-
-class Cocod final : public DaSgd {
- public:
-  using Options = CocodOptions;
-  explicit Cocod(const Options& options) : DaSgd(as_dasgd(options)) {}
-
-  static double bytes_sent(const Options& options, const TrafficQuery& q) {
-    return DaSgd::bytes_sent(as_dasgd(options), q);
-  }
-  static bool follows_clock(const Options&) { return false; }
-
- private:
-  static DaSgdOptions as_dasgd(const Options& options) {
-    return {
-        .period = options.period, .delay = options.period, .merge = "additive", .warmup_steps = options.warmup_steps};
-  }
+  std::array<std::int64_t, 3> told_{};  // what news_ last told: period, delay, and whether that is too short
+  InFlight sum_;                        // of the anchor: declared after it
 };
 
 }  // namespace slipstream

@@ -6,8 +6,8 @@
 
 namespace slipstream {
 
-void DelayMeter::began(double now) {
-  began_ = now;
+void DelayMeter::began() {
+  began_s_ = net_.clock().now();
   steps_ = 0;
   took_ = 0;
 }
@@ -17,18 +17,21 @@ void DelayMeter::stepped(bool arrived) {
   if (arrived && took_ == 0) took_ = static_cast<float>(steps_);
 }
 
-void DelayMeter::waited(double from, double until) {
-  if (took_ > 0) return;
+void DelayMeter::waits(const std::function<void()>& wait) {
+  const double asked_s = net_.clock().now();
+  wait();
+  if (took_ > 0 || steps_ == 0) return;  // without a step there is nothing to measure a wait by
   const auto steps = static_cast<double>(steps_);
-  took_ = static_cast<float>(steps + steps * (until - from) / std::max(from - began_, 1e-9));
+  const double waited_s = net_.clock().now() - asked_s, step_s = (asked_s - began_s_) / steps;
+  took_ = static_cast<float>(steps + waited_s / std::max(step_s, 1e-9));
 }
 
-float DelayMeter::agree(Fabric& net) {
+float DelayMeter::agree() {
   gather_.wait();
   std::rotate(recent_.begin(), recent_.end() - 1, recent_.end());
-  recent_[0] = *std::max_element(all_.begin(), all_.end());
+  recent_[0] = *std::min_element(all_.begin(), all_.end());
   mine_ = took_;
-  gather_ = net.gather(std::as_bytes(std::span(&mine_, 1)), std::as_writable_bytes(std::span(all_)));
+  gather_ = net_.gather(std::as_bytes(std::span(&mine_, 1)), std::as_writable_bytes(std::span(all_)));
   auto sorted = recent_;
   std::sort(sorted.begin(), sorted.end(), std::greater());
   return sorted[1];

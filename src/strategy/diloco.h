@@ -19,22 +19,30 @@
 
 namespace slipstream {
 
-struct StreamingDilocoOptions {
+struct DilocoOptions {
+  enum class Row { kDiloco, kStreaming, kOverlapLocal };  // which of them this is, and so what can be set
+  Row row = Row::kDiloco;
   std::int64_t period = 50;  // changes the result: H
-  std::int64_t fragments = 4;
-  std::int64_t delay = 1;       // del
-  double mix = 0.5;             // alpha
+  std::int64_t fragments = 1;
+  std::int64_t delay = 0;       // del; of overlap-local: the period
+  double mix = 0;               // alpha
   double outer_lr = 0.7;        // eta
   double outer_momentum = 0.9;  // mu
-  bool nesterov = true;         // not an option: only overlap-local turns it off
+
+  static DilocoOptions streaming() { return {.row = Row::kStreaming, .fragments = 4, .delay = 1, .mix = 0.5}; }
+  static DilocoOptions overlap_local() {
+    return {.row = Row::kOverlapLocal, .period = 4, .mix = 0.4, .outer_lr = 1, .outer_momentum = 0.7};
+  }
 
   void describe(OptionSet& o);
+  std::int64_t del() const { return row == Row::kOverlapLocal ? period : delay; }
+  bool nesterov() const { return row != Row::kOverlapLocal && outer_momentum > 0; }
 };
 
-class StreamingDiloco : public Strategy {
+class Diloco final : public Strategy {
  public:
-  using Options = StreamingDilocoOptions;
-  explicit StreamingDiloco(const Options& options);
+  using Options = DilocoOptions;
+  explicit Diloco(const Options& options);
 
   static double bytes_sent(const Options& options, const TrafficQuery& q);
 
@@ -58,44 +66,6 @@ class StreamingDiloco : public Strategy {
   Options options_;
   std::vector<float> theta_, velocity_, delta_;
   std::vector<Fragment> fragments_;  // last: its sums use delta_
-};
-
-struct DilocoOptions {
-  std::int64_t period = 50;  // changes the result
-  double outer_lr = 0.7;
-  double outer_momentum = 0.9;
-
-  void describe(OptionSet& o);
-  StreamingDilocoOptions streaming() const;
-};
-
-class Diloco final : public StreamingDiloco {
- public:
-  using Options = DilocoOptions;
-  explicit Diloco(const Options& options) : StreamingDiloco(options.streaming()) {}
-
-  static double bytes_sent(const Options& options, const TrafficQuery& q) {
-    return StreamingDiloco::bytes_sent(options.streaming(), q);
-  }
-};
-
-struct OverlapLocalOptions {
-  std::int64_t period = 4;  // changes the result
-  double mix = 0.4;
-  double outer_momentum = 0.7;
-
-  void describe(OptionSet& o);
-  StreamingDilocoOptions streaming() const;
-};
-
-class OverlapLocal final : public StreamingDiloco {
- public:
-  using Options = OverlapLocalOptions;
-  explicit OverlapLocal(const Options& options) : StreamingDiloco(options.streaming()) {}
-
-  static double bytes_sent(const Options& options, const TrafficQuery& q) {
-    return StreamingDiloco::bytes_sent(options.streaming(), q);
-  }
 };
 
 }  // namespace slipstream

@@ -12,7 +12,7 @@ void LocalSgd::on_step(Step& s) {
     synchronous_step(s);  // (1)
     return;
   }
-  s.opt.step(s.model.weights(), s.model.grads());                              // (2)
+  s.opt.step(s.model.weights(), s.model.grads(), 1.0F, s.net.size());          // (2)
   if (average_.sends(s.t - warmup_.steps)) average(s.net, s.model.weights());  // (3)
 }
 

@@ -30,10 +30,10 @@ Registry Registry::builtin() {
   registry.add(card_info<SketchedSgd>("sketched"));
   registry.add(card_info<PowerSgd>("powersgd"));
   registry.add(card_info<DaSgd>("dasgd"));
-  registry.add(card_info<Cocod>("cocod"));
-  registry.add(card_info<OverlapLocal>("overlap-local"));
+  registry.add(card_info<DaSgd>("cocod", DaSgdOptions::cocod()));
+  registry.add(card_info<Diloco>("overlap-local", DilocoOptions::overlap_local()));
   registry.add(card_info<Diloco>("diloco"));
-  registry.add(card_info<StreamingDiloco>("streaming-diloco"));
+  registry.add(card_info<Diloco>("streaming-diloco", DilocoOptions::streaming()));
   registry.add(card_info<Bsp>("bsp"));
   registry.add(card_info<SsdSgd>("ssd"));
   registry.add(card_info<Osp>("osp"));

@@ -7,9 +7,14 @@
 //   start     u <- w - z;   e <- e + u;   m <- codec(e);   e <- e - m;   the mean M of all ranks' m is under way
 //   merge     z <- z + M;   w <- (w - u) + M
 //
-// w - u is z plus the steps taken since the start, so the merge is the additive rule of Anchor. Nothing is lost: mean
-// over ranks of (z + e + steps since the start) is the mean of what all have learnt. z is only ever moved by what came
-// over the wire, never recomputed from a rank's own weights, so it cannot drift apart.
+// w - u is z plus the steps taken since the start, so the merge is the additive rule of Anchor. z is only ever moved by
+// what came over the wire, never recomputed from a rank's own weights, so it cannot drift apart.
+//
+// During a job nothing is lost: mean over ranks of (z + e + steps since the start) is the mean of what all have learnt.
+// At its end what is owed is dropped. A merge takes all of u out of w and gives back only M, so e is in nobody's
+// weights, and the last average, which is dense, averages weights. (Where an average is under way at the end, u is still
+// in w, and only what was owed before that average is dropped.) Adding e then would do harm: it is movement of many
+// periods ago, taken at places the weights have left since.
 #pragma once
 
 #include <slipstream/strategy/strategy.h>

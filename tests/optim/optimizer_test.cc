@@ -107,6 +107,23 @@ TEST(Optimizer, AdamAndAdamwFollowTheirDefinitions) {
   }
 }
 
+// A P-th of g^2 in the variance makes Adam's steps the root of P times as long, and nothing else.
+TEST(Optimizer, AVarianceAsOfAMeanOverWorkersLengthensAdamsStepsByTheRootOfTheirNumber) {
+  const auto run = [](const OptimizerOptions& options, int averaged_over) {
+    std::vector<float> weights = random_vector(1);
+    const auto optimizer = make_optimizer(options, kCount);
+    for (std::uint32_t t = 0; t < kSteps; ++t) optimizer->step(weights, random_vector(100 + t), 1.0F, averaged_over);
+    return weights;
+  };
+  OptimizerOptions adam{.kind = "adamw", .lr = 0.01, .weight_decay = 0.2, .eps = 1e-30};
+  const auto own = run(adam, 4);
+  adam.lr *= 2;
+  adam.weight_decay /= 2;  // the decay of a step is the same
+  const auto longer = run(adam, 1);
+  for (std::size_t i = 0; i < kCount; ++i) EXPECT_NEAR(own[i], longer[i], 1e-5 * (1 + std::abs(longer[i])));
+  EXPECT_EQ(run({.lr = 0.05, .momentum = 0.9}, 4), run({.lr = 0.05, .momentum = 0.9}, 1)) << "sgd has no variance";
+}
+
 TEST(Optimizer, ScalingTheGradientEqualsScalingInTheStep) {
   std::vector<float> once = random_vector(1), twice = once;
   const std::vector<float> grads = random_vector(2);

@@ -19,6 +19,7 @@ struct DaRule {
   char state = 'k';                                // kept, scaled by xi, averaged
   std::size_t k = 0;                               // 0: whole models are averaged
   std::map<std::int64_t, std::int64_t> changes{};  // from a step on another del counts, for what is sent from then on
+  std::map<std::int64_t, std::int64_t> periods{};  // from a step on another tau counts, from the last send on
 };
 
 inline Vec only_largest(const Vec& v, std::size_t k) {
@@ -43,6 +44,11 @@ inline Course dasgd(const Problem& problem, const Rule& rule, int workers, std::
   Ranks owed = velocity, sent = velocity;
   Vec shared = problem.start();
   std::int64_t age = -1, del = da.del;  // of the average under way
+  std::int64_t since = 0;               // steps since the last one was sent
+  const auto at = [](const auto& changes, std::int64_t t, std::int64_t first) {
+    const auto later = changes.upper_bound(t);
+    return later == changes.begin() ? first : std::prev(later)->second;
+  };
   Course run;
   const auto merge = [&] {
     for (std::size_t p = 0; p < count; ++p) {
@@ -61,7 +67,8 @@ inline Course dasgd(const Problem& problem, const Rule& rule, int workers, std::
     for (std::size_t p = 0; p < count; ++p) rule.step(w[p], velocity[p], t < da.warmup ? mean(g) : g[p], t);
     if (t < da.warmup) shared = w[0];
     if (age >= 0 && ++age == del) merge();
-    if (t >= da.warmup && (t - da.warmup + 1) % da.tau == 0) {
+    if (t >= da.warmup && ++since % at(da.periods, t, da.tau) == 0) {
+      since = 0;
       snap = w;
       velocity_snap = velocity;
       for (std::size_t p = 0; p < count && da.k > 0; ++p) {
@@ -70,8 +77,7 @@ inline Course dasgd(const Problem& problem, const Rule& rule, int workers, std::
         owed[p] = combined(1, owed[p], -1, sent[p]);
       }
       age = 0;
-      const auto changed = da.changes.upper_bound(t);
-      if (changed != da.changes.begin()) del = std::prev(changed)->second;
+      del = at(da.changes, t, da.del);
       if (del == 0) merge();
     }
     run.steps.push_back(w);

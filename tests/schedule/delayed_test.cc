@@ -39,6 +39,13 @@ TEST(Delayed, AnOffsetMovesAllOfIt) {
   EXPECT_EQ(applies({4, 1, 2}), (Steps{6, 10}));
 }
 
+TEST(Delayed, AnotherPeriodCountsFromTheLastSending) {
+  EXPECT_EQ(sends(Delayed({4, 2}).changed(3, 6, 3)), (Steps{9}));
+  EXPECT_EQ(applies(Delayed({4, 2}).changed(3, 6, 3)), (Steps{12}));
+  EXPECT_EQ(sends(Delayed({4, 2}).changed(7, 4, 2)), (Steps{11})) << "unchanged";
+  EXPECT_EQ(sends(Delayed({4, 2}).changed(-1, 5, 2)), sends({5, 2}));
+}
+
 TEST(Delayed, NothingHappensBeforeTheFirstStep) {
   for (std::int64_t t = -20; t < 0; ++t) EXPECT_FALSE(Delayed({4, 1}).sends(t) || Delayed({4, 1}).applies(t)) << t;
 }

@@ -48,7 +48,10 @@ class Optimizer {
 
   // w <- w - step(scale * g). `scale` turns a sum into a mean without a pass of its own. With clip_norm the scaled
   // gradient's norm over the whole range is limited first, as torch's clip_grad_norm_ does.
-  void step(std::span<float> weights, std::span<const float> grads, float scale = 1.0F);
+  // `averaged_over`: this is a worker's own gradient, and the weights are averaged over so many workers later. Adam
+  // then takes a share of g^2 into its variance, as a mean of so many gradients has it; with all of it the workers'
+  // noise, which the average takes away, would shorten every step, by up to the root of their number.
+  void step(std::span<float> weights, std::span<const float> grads, float scale = 1.0F, int averaged_over = 1);
 
   // Counts a step of directions. step() counts itself.
   void begin_step() { ++steps_; }
@@ -87,7 +90,7 @@ class Optimizer {
 
  protected:
   explicit Optimizer(const OptimizerOptions& options) : options_(options) { options_.lr = options.base_lr(); }
-  virtual void update(std::span<float> weights, std::span<const float> grads, float scale) = 0;
+  virtual void update(std::span<float> weights, std::span<const float> grads, float scale, int averaged_over) = 0;
   virtual double long_rate() const = 0;  // how far a constant gradient moves a weight in a step, in the long run
 
   OptimizerOptions options_;

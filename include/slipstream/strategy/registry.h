@@ -46,10 +46,11 @@ struct StrategyInfo {
 };
 
 // Ties a strategy class to an info. The class has `Options`, a constructor from it, `static double bytes_sent(options,
-// query)` and, where its options may make it so, `static bool follows_clock(options)`.
+// query)` and, where its options may make it so, `static bool follows_clock(options)`. `preset` has the defaults of this
+// name, where one class stands for several.
 template <typename S>
-StrategyInfo::Configured configure_strategy(const std::string& name) {
-  auto options = std::make_shared<typename S::Options>();
+StrategyInfo::Configured configure_strategy(const std::string& name, const typename S::Options& preset = {}) {
+  auto options = std::make_shared<typename S::Options>(preset);
   OptionSet set("strategy " + name);
   options->describe(set);
   return {options, std::move(set), [options] { return std::make_unique<S>(*options); },
