@@ -67,6 +67,15 @@ struct AdamStep {
 void adam_step(std::span<float> w, std::span<const float> g, std::span<float> m, std::span<float> u,
                const AdamStep& step);
 
+// What a worker's own gradient becomes under Adam without a first moment, in place:
+//   u = beta2 u + (1-beta2) g^2;   g = g / (sqrt(u) / root_correction2 + eps)
+struct AdamDirection {
+  float beta2 = 0, one_minus_beta2 = 0;
+  float root_correction2 = 1;
+  float eps = 0;
+};
+void adam_direction(std::span<float> g, std::span<float> u, const AdamDirection& step);
+
 // 16-bit floats, as their bits. Rounding is to nearest, ties to even; a NaN stays a NaN (made quiet), what is too large
 // becomes an infinity.
 void to_fp16(std::span<std::uint16_t> out, std::span<const float> x);

@@ -75,6 +75,19 @@ void Adam(float* w, const float* g, float* m, float* u, const AdamStep& step, st
   });
 }
 
+void AdamOwn(float* g, float* u, const AdamDirection& step, std::size_t count) {
+  const AdamDirection s = step;
+  each(count, [=](auto d, std::size_t i) HWY_ATTR {
+    const auto grad = hn::LoadU(d, g + i);
+    const auto square = hn::Mul(grad, grad);
+    const auto variance =
+        hn::Add(hn::Mul(hn::Set(d, s.beta2), hn::LoadU(d, u + i)), hn::Mul(hn::Set(d, s.one_minus_beta2), square));
+    hn::StoreU(variance, d, u + i);
+    const auto below = hn::Add(hn::Div(hn::Sqrt(variance), hn::Set(d, s.root_correction2)), hn::Set(d, s.eps));
+    hn::StoreU(hn::Div(grad, below), d, g + i);
+  });
+}
+
 }  // namespace slipstream::vec::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -85,6 +98,7 @@ HWY_EXPORT(SgdPlain);
 HWY_EXPORT(SgdMomentum);
 HWY_EXPORT(SgdNesterov);
 HWY_EXPORT(Adam);
+HWY_EXPORT(AdamOwn);
 
 void sgd_step(std::span<float> w, std::span<const float> g, std::span<float> v, const SgdStep& step) {
   check(w.size() == g.size(), "vec::sgd_step: {} weights but {} gradients", w.size(), g.size());
@@ -107,6 +121,11 @@ void adam_step(std::span<float> w, std::span<const float> g, std::span<float> m,
   check(w.size() == m.size() && w.size() == u.size(), "vec::adam_step: {} weights but moments of {} and {}", w.size(),
         m.size(), u.size());
   HWY_DYNAMIC_DISPATCH(Adam)(w.data(), g.data(), m.data(), u.data(), step, w.size());
+}
+
+void adam_direction(std::span<float> g, std::span<float> u, const AdamDirection& step) {
+  check(g.size() == u.size(), "vec::adam_direction: {} gradients but a moment of {}", g.size(), u.size());
+  HWY_DYNAMIC_DISPATCH(AdamOwn)(g.data(), u.data(), step, g.size());
 }
 
 }  // namespace slipstream::vec

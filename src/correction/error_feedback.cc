@@ -1,39 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "correction/error_feedback.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "base/vec.h"
 
 namespace slipstream {
+namespace {
 
-void ErrorFeedback::take(std::size_t offset, std::span<const float> grad, float scale, float momentum, std::size_t k,
+constexpr std::size_t kPiece = 2048;     // floats: what is passed over several times stays in the first cache
+constexpr std::uint8_t kLookEvery = 64;  // steps between two looks at all ages …
+constexpr std::uint8_t kOldest = 191;    // … which hold them here, so that none passes 255 and seems young
+
+}  // namespace
+
+ErrorFeedback::ErrorFeedback(std::size_t count, double momentum)
+    : residual_(count), sent_at_(momentum > 0.0 ? count : 0) {
+  for (int age = 0; momentum > 0.0 && age < 256; ++age) {
+    shares_.push_back(static_cast<float>(1.0 - std::pow(momentum, std::max(1, age))));
+  }
+}
+
+void ErrorFeedback::begin_step() {
+  ++now_;
+  if (now_ % kLookEvery != 0) return;
+  for (std::uint8_t& at : sent_at_) {
+    if (static_cast<std::uint8_t>(now_ - at) > kOldest) at = static_cast<std::uint8_t>(now_ - kOldest);
+  }
+}
+
+void ErrorFeedback::take(std::size_t offset, std::span<const float> grad, const Rule& rule, std::size_t k,
                          Sparse& out) {
-  const auto residual = std::span(residual_).subspan(offset, grad.size());
-  if (velocity_.empty()) {
-    select_.accumulate_and_take(residual, grad, scale, k, out);
-    return;
+  const auto owed = residual(offset, grad.size());
+  select_.accumulate_and_take(owed, grad, rule.factor, k, out);
+  if (shares_.empty()) return;
+  for (std::size_t j = 0; j < out.indices.size(); ++j) {
+    const std::size_t i = out.indices[j];
+    const float had = out.values[j], leaves = share(offset + i);
+    out.values[j] = leaves * had + (1.0F - leaves) * rule.ahead * grad[i];
+    owed[i] = had - out.values[j];
+    sent(offset + i);
   }
-  const auto velocity = std::span(velocity_).subspan(offset, grad.size());
-  vec::mix(velocity, momentum, grad, 1.0F);
-  select_.accumulate_and_take(residual, velocity, scale, k, out);
-  for (const std::uint32_t i : out.indices) velocity[i] = 0.0F;  // momentum factor masking
 }
 
-void ErrorFeedback::take_all(std::size_t offset, std::span<float> grad, float scale, float momentum, bool settled) {
-  if (!velocity_.empty()) {
-    const auto velocity = std::span(velocity_).subspan(offset, grad.size());
-    vec::mix(velocity, momentum, grad, 1.0F);
-    vec::copy(grad, velocity);
+void ErrorFeedback::take_all(std::size_t offset, std::span<float> grad, const Rule& rule) {
+  const float leaves = shares_.empty() ? 1.0F : shares_[1];
+  for (std::size_t at = 0; at < grad.size(); at += kPiece) {
+    const std::size_t count = std::min(kPiece, grad.size() - at);
+    const auto g = grad.subspan(at, count), owed = residual(offset + at, count);
+    vec::add_scaled(owed, g, rule.factor);
+    vec::mix(g, (1.0F - leaves) * rule.ahead, owed, leaves);
+    vec::subtract(owed, owed, g);
   }
-  if (scale != 1.0F) vec::scale(grad, scale);
-  if (settled) return;
-  const auto residual = std::span(residual_).subspan(offset, grad.size());
-  vec::add(grad, residual);
-  vec::zero(residual);
+  if (!sent_at_.empty()) std::fill_n(sent_at_.begin() + static_cast<std::ptrdiff_t>(offset), grad.size(), now_);
 }
 
+// Ages are told as numbers, so that they mean the same at any step.
 void ErrorFeedback::visit(StateVisitor& v) {
   v.floats("residual", residual_);
-  if (!velocity_.empty()) v.floats("velocity", velocity_);
+  if (sent_at_.empty()) return;
+  std::vector<float> ages(sent_at_.size());
+  for (std::size_t i = 0; i < ages.size(); ++i) ages[i] = age(i);
+  v.floats("age", ages);
+  for (std::size_t i = 0; i < ages.size(); ++i) {
+    sent_at_[i] = static_cast<std::uint8_t>(now_ - static_cast<std::uint8_t>(std::clamp(ages[i], 0.0F, 255.0F)));
+  }
 }
 
 }  // namespace slipstream

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ErrorFeedback: what a worker owes. It remembers, per element, what selection left behind, and adds it to the next
-// gradient: nothing is lost, only late. With momentum correction (DGC) the memory collects velocities instead of
-// gradients and forgets the velocity of what was sent.
+// ErrorFeedback: what a worker owes, in units of weights. It remembers, per element, what was not sent, and adds the
+// next direction to it: nothing is lost, only late.
 //
-// Invariant: taken + residual is the accumulated value, bit for bit.
+// It is the worker's velocity as well. A gradient is owed as all that momentum m would ever make of it, lr / (1 - m) g.
+// An entry that is sent a steps after it was sent last gives 1 - m^a of what it holds and keeps the rest, as a velocity
+// does over a steps: sent in every step it is momentum SGD itself, and what waited long gives everything at once. Of a
+// layer that is sent whole every entry gives 1 - m, so that what gathered while it was not leaves over some 1 / (1 - m)
+// steps. Nesterov's form sends (1 - share) × lr g along.
+//
+// Invariant: sent + residual is the accumulated value, to rounding; bit for bit without momentum.
+// Memory: 4 bytes per element, 5 with momentum.
 #pragma once
 
 #include <slipstream/base/state.h>
 
+#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -19,23 +27,39 @@ namespace slipstream {
 
 class ErrorFeedback {
  public:
-  // With `correct_momentum` every take() first computes u = momentum u + g and accumulates u.
-  ErrorFeedback(std::size_t count, bool correct_momentum) : residual_(count), velocity_(correct_momentum ? count : 0) {}
+  // `momentum`: of the optimizer (adam: beta1).
+  ErrorFeedback(std::size_t count, double momentum);
 
-  // residual += scale g (or scale u) on [offset, offset + grad.size()); its k largest entries move to `out`, with
-  // indices that count from offset.
-  void take(std::size_t offset, std::span<const float> grad, float scale, float momentum, std::size_t k, Sparse& out);
+  void begin_step();
 
-  // All of residual + scale g (or scale u) moves to `grad`. Nothing is selected, so no velocity is forgotten. With
-  // `settled` the residual is known to be 0 there and is not touched.
-  void take_all(std::size_t offset, std::span<float> grad, float scale, float momentum, bool settled);
+  // A gradient g is owed as factor g; `ahead`: lr where Nesterov looks ahead, else 0.
+  struct Rule {
+    float factor = 1, ahead = 0;
+  };
+  // Owes g on [offset, offset + grad.size()), and sends of the k largest entries. Indices count from offset.
+  void take(std::size_t offset, std::span<const float> grad, const Rule& rule, std::size_t k, Sparse& out);
+  // The same with all entries: grad becomes what is sent.
+  void take_all(std::size_t offset, std::span<float> grad, const Rule& rule);
+
+  // The share of an entry that is sent now. Whoever sends entries by itself says so with sent().
+  float share(std::size_t i) const { return shares_.empty() ? 1.0F : shares_[age(i)]; }
+  void sent(std::size_t i) {
+    if (!sent_at_.empty()) sent_at_[i] = now_;
+  }
 
   std::span<float> residual() { return residual_; }
+  std::span<float> residual(std::size_t offset, std::size_t count) {
+    return std::span(residual_).subspan(offset, count);
+  }
   void visit(StateVisitor& v);
 
  private:
+  std::uint8_t age(std::size_t i) const { return static_cast<std::uint8_t>(now_ - sent_at_[i]); }
+
   std::vector<float> residual_;
-  std::vector<float> velocity_;  // empty without correction
+  std::vector<float> shares_;          // by age; empty without momentum, as …
+  std::vector<std::uint8_t> sent_at_;  // … by element: the step it was sent last in, mod 256
+  std::uint8_t now_ = 0;               // this step, mod 256
   TopK select_;
 };
 

@@ -25,6 +25,12 @@ class Stopwatch {
   double start_;
 };
 
+// Where the engine clips, nobody else does.
+OptimizerOptions without_own_clip(OptimizerOptions optimizer, const Strategy& strategy) {
+  if (strategy.clips_own()) optimizer.clip_norm = 0.0;
+  return optimizer;
+}
+
 }  // namespace
 
 Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strategy, const EngineOptions& options)
@@ -33,13 +39,17 @@ Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strate
       lr_(options.lr),
       stop_(options.stop),
       net_(world),
-      optimizer_(make_optimizer(options.optimizer, model.count())),
+      optimizer_(
+          make_optimizer(without_own_clip(options.optimizer, *strategy), model.count(), strategy->optimizer_use())),
       strategy_(std::move(strategy)),
       step_{options.first_step, model, *optimizer_, net_},
       bucketizer_(model, plan_buckets(model, strategy_->buckets()),
                   [this](const Bucket& bucket) { bucket_ready(bucket); }),
       health_(options.health ? std::make_unique<Health>(world) : nullptr) {
   optimizer_->set_clock(world.clock());
+  if (strategy_->clips_own() && options.optimizer.clip_norm > 0.0) {
+    clip_.emplace(options.optimizer.clip_norm, bucketizer_.plan().size());
+  }
   if (world.rank() != 0) vec::zero(model.weights());
   world.sum(model.weights()).wait();  // a sum with zeros is a broadcast
   if (strategy_->needs_servers() && ServerHost::needed(world)) host_.emplace(world);
@@ -54,6 +64,7 @@ const StepRecord& Engine::step(double loss) {
   const Clock& clock = net_.clock();
   note_trouble(loss);
   bucketizer_.finish_backward();
+  clip_held();
   {
     const Stopwatch watch(clock, hook_seconds_);
     set_lr();
@@ -115,12 +126,34 @@ void Engine::leave() {
   host_.reset();
 }
 
+void Engine::visit(StateVisitor& v) {
+  if (clip_) clip_->visit(v);
+}
+
 void Engine::set_lr() {
   if (lr_ && rate_of_ != step_.t) optimizer_->set_lr(lr_(step_.t));
   rate_of_ = step_.t;
 }
 
 void Engine::bucket_ready(const Bucket& bucket) {
+  if (clip_ && clip_->waits()) {
+    held_.push_back(bucket);
+    return;
+  }
+  if (clip_) clip_->clip(static_cast<std::size_t>(bucket.index), model_.grads(bucket));
+  hand_over(bucket);
+}
+
+void Engine::clip_held() {
+  if (!clip_) return;
+  for (const Bucket& bucket : held_) clip_->note(static_cast<std::size_t>(bucket.index), model_.grads(bucket));
+  if (!held_.empty()) clip_->clip_whole(model_.grads());
+  for (const Bucket& bucket : held_) hand_over(bucket);
+  held_.clear();
+  clip_->end_step();
+}
+
+void Engine::hand_over(const Bucket& bucket) {
   const Stopwatch watch(net_.clock(), hook_seconds_);
   set_lr();
   step_.left_alone = false;

@@ -33,6 +33,7 @@
 #include <vector>
 
 #include "engine/health.h"
+#include "engine/own_clip.h"
 #include "fabric/metered_fabric.h"
 #include "model/bucketizer.h"
 #include "server/host.h"
@@ -77,6 +78,8 @@ class Engine {
   const std::vector<Bucket>& buckets() const { return bucketizer_.plan(); }
   Optimizer& optimizer() { return *optimizer_; }
   Strategy& strategy() { return *strategy_; }
+  // The engine's own state that outlives a step, beside the weights', the optimizer's and the strategy's.
+  void visit(StateVisitor& v);
 
   // Time and traffic outside of steps.
   const StepRecord& start_record() const { return start_; }
@@ -91,6 +94,8 @@ class Engine {
  private:
   void set_lr();
   void bucket_ready(const Bucket& bucket);
+  void hand_over(const Bucket& bucket);
+  void clip_held();
   void note_trouble(double loss);
   bool exchange_health();
   void refuse_divergence();
@@ -107,6 +112,8 @@ class Engine {
   std::unique_ptr<Strategy> strategy_;  // after what its operations in flight use
   Step step_;
   Bucketizer bucketizer_;
+  std::optional<OwnClip> clip_;     // where the strategy wants each worker's own gradient clipped
+  std::vector<Bucket> held_;        // until the whole gradient is there
   std::unique_ptr<Health> health_;  // empty: switched off
   Health::Report report_;
   bool diverged_ = false;  // and said so, on all ranks

@@ -1,35 +1,60 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/adam.h"
 
+#include <slipstream/base/error.h>
+
 #include <cmath>
 
 #include "base/vec.h"
 
 namespace slipstream {
 
-Adam::Adam(const OptimizerOptions& options, std::size_t count)
-    : Optimizer(options), decoupled_(options.kind == "adamw"), moment1_(count), moment2_(count) {}
+Adam::Adam(const OptimizerOptions& options, std::size_t count, OptimizerUse use)
+    : Optimizer(options),
+      decoupled_(options.kind == "adamw"),
+      moment1_(use == OptimizerUse::kSteps ? count : 0),
+      moment2_(use == OptimizerUse::kNothing ? 0 : count) {
+  if (use == OptimizerUse::kDirections && !decoupled_ && options.weight_decay > 0.0) {
+    fail<ConfigError>(
+        "optimizer=adam adds weight_decay = {} to each gradient, and where only part of a gradient is sent that part "
+        "of "
+        "it would arrive late and too large; use optimizer=adamw, which decays the weights themselves, or "
+        "weight_decay=0",
+        options.weight_decay);
+  }
+}
+
+float Adam::root_correction2() const {
+  return static_cast<float>(std::sqrt(1.0 - std::pow(options_.beta2, static_cast<double>(steps_))));
+}
 
 void Adam::update(std::span<float> weights, std::span<const float> grads, float scale) {
-  ++steps_;
-  const auto t = static_cast<double>(steps_);
   const OptimizerOptions& o = options_;
   vec::adam_step(weights, grads, moment1_, moment2_,
-                 {.rate = static_cast<float>(o.lr / (1.0 - std::pow(o.beta1, t))),
+                 {.rate = static_cast<float>(o.lr / (1.0 - std::pow(o.beta1, static_cast<double>(steps_)))),
                   .beta1 = static_cast<float>(o.beta1),
                   .one_minus_beta1 = static_cast<float>(1.0 - o.beta1),
                   .beta2 = static_cast<float>(o.beta2),
                   .one_minus_beta2 = static_cast<float>(1.0 - o.beta2),
-                  .root_correction2 = static_cast<float>(std::sqrt(1.0 - std::pow(o.beta2, t))),
+                  .root_correction2 = root_correction2(),
                   .eps = static_cast<float>(o.eps),
                   .l2_decay = decoupled_ ? 0.0F : static_cast<float>(o.weight_decay),
                   .keep = decoupled_ ? static_cast<float>(1.0 - o.lr * o.weight_decay) : 1.0F,
                   .scale = scale});
 }
 
+float Adam::direction(std::size_t offset, std::span<float> grads, int workers) {
+  vec::adam_direction(grads, std::span(moment2_).subspan(offset, grads.size()),
+                      {.beta2 = static_cast<float>(options_.beta2),
+                       .one_minus_beta2 = static_cast<float>(1.0 - options_.beta2),
+                       .root_correction2 = root_correction2() * std::sqrt(static_cast<float>(workers)),
+                       .eps = static_cast<float>(options_.eps)});
+  return static_cast<float>(options_.lr);
+}
+
 void Adam::visit(StateVisitor& v) {
-  v.floats("moment1", moment1_);
-  v.floats("moment2", moment2_);
+  if (!moment1_.empty()) v.floats("moment1", moment1_);
+  if (!moment2_.empty()) v.floats("moment2", moment2_);
   v.integer("steps", steps_);
 }
 

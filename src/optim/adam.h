@@ -12,16 +12,19 @@ namespace slipstream {
 
 class Adam final : public Optimizer {
  public:
-  Adam(const OptimizerOptions& options, std::size_t count);
+  Adam(const OptimizerOptions& options, std::size_t count, OptimizerUse use);
+  double memory() const override { return options_.beta1; }
+  float direction(std::size_t offset, std::span<float> grads, int workers) override;
   void visit(StateVisitor& v) override;
 
  private:
   void update(std::span<float> weights, std::span<const float> grads, float scale) override;
+  double long_rate() const override { return options_.lr; }
+  float root_correction2() const;  // sqrt(1 - beta2^t)
 
-  bool decoupled_;  // adamw
-  std::vector<float> moment1_;
-  std::vector<float> moment2_;
-  std::int64_t steps_ = 0;
+  bool decoupled_;              // adamw
+  std::vector<float> moment1_;  // empty where nothing is stepped
+  std::vector<float> moment2_;  // for directions, of the worker's own gradient
 };
 
 }  // namespace slipstream

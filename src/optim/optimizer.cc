@@ -37,20 +37,41 @@ double OptimizerOptions::base_lr() const {
 }
 
 void Optimizer::step(std::span<float> weights, std::span<const float> grads, float scale) {
-  const SteadyClock machine;
-  const Clock& clock = clock_ != nullptr ? *clock_ : machine;
-  const double began = clock.now();
+  const auto updating = timed();
   if (options_.clip_norm > 0.0) {
     const double norm = std::abs(static_cast<double>(scale)) * std::sqrt(vec::sum_of_squares(grads));
     const double limit = options_.clip_norm / (norm + 1e-6);  // torch's own guard against a norm of 0
     // Written so that a NaN passes on into the weights, where the caller sees it, instead of vanishing here.
     if (!(limit >= 1.0)) scale = static_cast<float>(scale * limit);
   }
+  begin_step();
   update(weights, grads, scale);
-  seconds_ += clock.now() - began;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::size_t count) {
+void Optimizer::decay(std::span<float> weights) const {
+  const double rate = long_rate() * options_.weight_decay;
+  if (rate > 0.0) vec::scale(weights, static_cast<float>(1.0 - rate));
+}
+
+namespace {
+
+double now_on(const Clock* clock) { return clock != nullptr ? clock->now() : SteadyClock().now(); }
+
+}  // namespace
+
+// A scope within a scope is counted once.
+Optimizer::Timed::Timed(Optimizer& optimizer)
+    : optimizer_(optimizer), began_(optimizer.timing_ ? -1.0 : now_on(optimizer.clock_)) {
+  optimizer.timing_ = true;
+}
+
+Optimizer::Timed::~Timed() {
+  if (began_ < 0.0) return;
+  optimizer_.seconds_ += now_on(optimizer_.clock_) - began_;
+  optimizer_.timing_ = false;
+}
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::size_t count, OptimizerUse use) {
   // Fields set in code pass the same checks as those set by name.
   OptimizerOptions checked = options;
   OptionSet described("optimizer");
@@ -62,14 +83,14 @@ std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::
       fail<ConfigError>("optimizer {} has no Nesterov form; leave out nesterov=true or use optimizer=sgd",
                         options.kind);
     }
-    return std::make_unique<Adam>(options, count);
+    return std::make_unique<Adam>(options, count, use);
   }
   if (options.nesterov && options.momentum == 0.0) {
     fail<ConfigError>(
         "nesterov=true looks ahead along the velocity, and momentum=0 leaves none; set momentum=0.9 or "
         "nesterov=false");
   }
-  return std::make_unique<Sgd>(options, count);
+  return std::make_unique<Sgd>(options, count, use);
 }
 
 }  // namespace slipstream

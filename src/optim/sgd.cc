@@ -4,9 +4,8 @@
 #include "base/vec.h"
 
 namespace slipstream {
-
-Sgd::Sgd(const OptimizerOptions& options, std::size_t count)
-    : Optimizer(options), velocity_(options.momentum == 0.0 ? 0 : count) {}
+Sgd::Sgd(const OptimizerOptions& options, std::size_t count, OptimizerUse use)
+    : Optimizer(options), velocity_(options.momentum > 0.0 && use == OptimizerUse::kSteps ? count : 0) {}
 
 void Sgd::update(std::span<float> weights, std::span<const float> grads, float scale) {
   vec::sgd_step(weights, grads, velocity_,
@@ -16,6 +15,8 @@ void Sgd::update(std::span<float> weights, std::span<const float> grads, float s
                  .scale = scale,
                  .nesterov = options_.nesterov});
 }
+
+float Sgd::direction(std::size_t, std::span<float>, int) { return static_cast<float>(long_rate()); }
 
 void Sgd::visit(StateVisitor& v) {
   if (!velocity_.empty()) v.floats("velocity", velocity_);

@@ -2,7 +2,7 @@
 //
 // Stochastic gradient descent with momentum, Nesterov and weight decay, in PyTorch's form: the learning rate multiplies
 // the velocity when it is applied, not when it is gathered, so a changed rate acts at once. The velocity starts at
-// zero, which makes the first step's velocity the gradient itself. Without momentum there is no state.
+// zero, which makes the first step's velocity the gradient itself. Without momentum, and where nothing is stepped, there is no state.
 #pragma once
 
 #include <slipstream/optim/optimizer.h>
@@ -13,11 +13,14 @@ namespace slipstream {
 
 class Sgd final : public Optimizer {
  public:
-  Sgd(const OptimizerOptions& options, std::size_t count);
+  Sgd(const OptimizerOptions& options, std::size_t count, OptimizerUse use);
+  double memory() const override { return options_.momentum; }
+  float direction(std::size_t offset, std::span<float> grads, int workers) override;
   void visit(StateVisitor& v) override;
 
  private:
   void update(std::span<float> weights, std::span<const float> grads, float scale) override;
+  double long_rate() const override { return options_.lr / (1.0 - options_.momentum); }
 
   std::vector<float> velocity_;
 };

@@ -81,12 +81,14 @@ class SimWorker {
   void save(StateArchive& archive) {
     archive.save("model/", [this](StateVisitor& v) { v.floats("weights", model_.weights()); });
     archive.save("optim/", [this](StateVisitor& v) { engine_.optimizer().visit(v); });
+    archive.save("engine/", [this](StateVisitor& v) { engine_.visit(v); });
     archive.save("strategy/", [this](StateVisitor& v) { engine_.strategy().visit(v); });
   }
 
   void restore(const StateArchive& archive) {
     archive.restore("model/", [this](StateVisitor& v) { v.floats("weights", model_.weights()); });
     archive.restore("optim/", [this](StateVisitor& v) { engine_.optimizer().visit(v); });
+    archive.restore("engine/", [this](StateVisitor& v) { engine_.visit(v); });
     archive.restore("strategy/", [this](StateVisitor& v) { engine_.strategy().visit(v); });
   }
 

@@ -28,27 +28,4 @@ void BspOptions::describe(OptionSet& o) {
             "push each bucket during backward; false: push all of them when backward is done, as papers' baselines do");
 }
 
-StrategyInfo Bsp::info() {
-  return {
-      .name = "bsp",
-      .title = "synchronous SGD through parameter servers: push gradients, pull weights, in every step",
-      .paper = "M. Li et al., Scaling Distributed Machine Learning with the Parameter Server, OSDI 2014",
-      .pseudo_code = {"worker, for each bucket, as soon as backward has filled it:",
-                      "  (1) push g[b] to the servers that hold it, and ask for its new weights",
-                      "server, once every worker's g[b] is there:",
-                      "  (2) W[b] <- W[b] - step(mean of g[b])      summed in rank order; then answer",
-                      "worker, after backward:", "  (3) w <- W"},
-      .bytes_per_step =
-          "4 bytes × parameters × (P-1)/P up, the same down; the shard in a worker's process moves as "
-          "much again for the others (with --servers S: all parameters, nothing for others)",
-      .waits_for = "every worker's gradient, in every step",
-      .notes = {"Bit for bit the weights of ssgd, with one update on a server in place of one on every worker.",
-                "By default every worker's process holds a P-th of the model; --servers S starts S processes that only "
-                "serve. A single server's port carries the traffic of all workers.",
-                "The learning rate is that of the global batch. clip_norm is refused: no server sees the whole "
-                "gradient."},
-      .configure = [] { return configure_strategy<Bsp>("bsp"); },
-  };
-}
-
 }  // namespace slipstream

@@ -156,58 +156,9 @@ void DaSgdOptions::describe(OptionSet& o) {
   o.integer("warmup_steps", warmup_steps, {0, 1'000'000'000}, kChangesResult, "synchronous steps at the start");
 }
 
-StrategyInfo DaSgd::info() {
-  return {
-      .name = "dasgd",
-      .title = "DaSGD: local SGD whose averages arrive some steps late, hidden behind computing",
-      .paper =
-          "Q. Zhou et al., DaSGD: Squeezing SGD Parallelization Performance in Distributed Training Using Delayed "
-          "Averaging, arXiv 2006.00441",
-      .pseudo_code = {"each step t:", "  (1) in the warm-up:         w <- w - step(mean of all workers' g)",
-                      "  (2) else:                   w <- w - step(g)          own gradient, own optimizer state",
-                      "  (3) del steps after a send: A <- the sum              waits only where it is late",
-                      "        lerp:                 w <- xi w + (1 - xi) A / P",
-                      "        additive:             w <- (w - s) + A / P",
-                      "  (4) every tau steps:        s <- w; start A <- sum over workers of s"},
-      .bytes_per_step = "2 (P-1)/P × 4 bytes × parameters / tau each way, on average; less with a codec",
-      .waits_for = "nobody, as long as an average takes no longer than del steps",
-      .notes =
-          {"merge=lerp discards work: of every tau steps it keeps tau - (1 - xi) del. As published (tau 4, del 1, xi "
-           "0.25) 19 % of all steps are computed for nothing.",
-           "merge=additive discards nothing: it exchanges the base under the steps made since the snapshot. Workers "
-           "then stay apart by what they did in these del steps.",
-           "delay=auto measures how many steps an average takes, takes the slowest rank's figure and follows the link; "
-           "all ranks agree on it. --verbose tells what was chosen, and which period would hide an average that takes "
-           "longer than the period.",
-           "codec=topk, half, sketch: workers share an anchor and send only the difference to it, compressed; what is "
-           "not sent is owed and sent later. The last average, at the end of the run, is dense. topk sends about 1.4 "
-           "floats an entry to every other worker, sketch 21 × 2 whatever their number: it pays from 30 workers on.",
-           "state=scale damps the velocity that still points along discarded motion; state=average doubles the "
-           "traffic. Adam's second moment always stays local.",
-           "The learning rate is that of one worker's batch; clipping acts on the worker's own gradient."},
-      .configure = [] { return configure_strategy<DaSgd>("dasgd"); },
-  };
-}
-
 void CocodOptions::describe(OptionSet& o) {
   o.integer("period", period, {1, 1'000'000}, kChangesResult, "steps between two averages, and until one is merged");
   o.integer("warmup_steps", warmup_steps, {0, 1'000'000'000}, kChangesResult, "synchronous steps at the start");
-}
-
-StrategyInfo Cocod::info() {
-  return {
-      .name = "cocod",
-      .title = "CoCoD-SGD: local SGD; each average is merged when the next one starts, keeping all local steps",
-      .paper =
-          "S. Shen et al., Faster Distributed Deep Net Training: Computation and Communication Decoupled Stochastic "
-          "Gradient Descent, IJCAI 2019 (arXiv 1906.12043)",
-      .pseudo_code = DaSgd::info().pseudo_code,
-      .bytes_per_step = "2 (P-1)/P × 4 bytes × parameters / tau each way, on average",
-      .waits_for = "nobody, as long as an average takes no longer than tau steps",
-      .notes = {"The same as dasgd with merge=additive and delay = period; use dasgd for other delays and for codecs.",
-                "The paper's worker-dependent batch sizes are left to the data loader."},
-      .configure = [] { return configure_strategy<Cocod>("cocod"); },
-  };
 }
 
 }  // namespace slipstream

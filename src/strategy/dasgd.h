@@ -1,30 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// DaSGD: local SGD whose averages arrive late, so that nobody waits for them.
-//
-//   Q. Zhou, Y. Zhang, P. Li, X. Liu, J. Yang, R. Wang, R. Huang, "DaSGD: Squeezing SGD Parallelization Performance in
-//   Distributed Training Using Delayed Averaging", arXiv 2006.00441; merge=additive: S. Shen et al., "Faster
-//   Distributed Deep Net Training: Computation and Communication Decoupled SGD" (CoCoD-SGD), IJCAI 2019.
-//
-//   each step t:
-//     (1)  in the warm-up:          w <- w - step(mean of all workers' g)     plain S-SGD
-//     (2)  else:                    w <- w - step(g)                          own gradient, own optimizer state
-//     (3)  del steps after a send:  A <- the sum, waiting for it where it is late; then
-//            lerp:                  w <- xi w + (1 - xi) A / P
-//            additive:              w <- (w - s) + A / P
-//     (4)  every tau steps:         s <- w;  start A <- sum over workers of s
+// DaSGD: local SGD whose averages arrive late, so that nobody waits for them. See cards/dasgd.md, and cards/cocod.md
+// for CoCoD-SGD, the additive merge with the largest delay.
 //
 // With a codec all workers share an anchor z, and (4) sends what codec and error feedback make of w - z (SharedAnchor).
-//
-// Communicated per step and worker: 2 (P-1)/P × 4 bytes × parameters / tau on average, each way; twice that with
-// state=average; a fraction of it with a codec.
-//
-// lerp takes back (1 - xi) of the del steps made since the snapshot: of every tau steps it keeps tau - (1 - xi) del.
-// additive keeps all of them and leaves the workers apart by what they did in these steps.
-//
-// Deviations from the paper and its code: del may be measured (delay=auto) and may reach tau; a last average makes the
-// workers equal; state and codec are additions. Like there, statistics of normalisation layers are not averaged here
-// (Session does at the end), and the optimizer's state stays local unless asked otherwise.
+// At most one average is under way: delay <= period.
 #pragma once
 
 #include <slipstream/strategy/registry.h>
@@ -60,7 +40,6 @@ class DaSgd : public Strategy {
   using Options = DaSgdOptions;
   explicit DaSgd(const Options& options);
 
-  static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q);
   static bool follows_clock(const Options& options) { return !options.delay; }
 
@@ -100,7 +79,6 @@ class Cocod final : public DaSgd {
   using Options = CocodOptions;
   explicit Cocod(const Options& options) : DaSgd(as_dasgd(options)) {}
 
-  static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q) {
     return DaSgd::bytes_sent(as_dasgd(options), q);
   }

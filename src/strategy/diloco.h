@@ -2,28 +2,12 @@
 //
 // DiLoCo and its kin: workers train alone from a shared point; what they moved is averaged and used as the gradient of
 // an outer optimizer, which moves the shared point. Streaming DiLoCo does so one fragment of the model at a time, and
-// goes on training while a fragment is on its way.
+// goes on training while a fragment is on its way. See cards/streaming-diloco.md; the others are settings of it:
 //
-//   A. Douillard et al., "DiLoCo: Distributed Low-Communication Training of Language Models", arXiv 2311.08105;
-//   A. Douillard et al., "Streaming DiLoCo with overlapping communication", arXiv 2501.18512;
-//   J. Wang, H. Liang, G. Joshi, "Overlap Local-SGD", ICASSP 2020, arXiv 2002.09539.
+//   diloco          one fragment, del = 0, alpha = 0: all workers restart from theta     cards/diloco.md
+//   overlap-local   one fragment, del = H, eta = 1, plain momentum instead of Nesterov   cards/overlap-local.md
 //
-//   each step, with theta the shared point (equal on all workers) and v its velocity:
-//     (1)  x <- x - step(g)                                       inner step, own gradient and optimizer state
-//   and for each fragment, every H steps, at an offset of its own:
-//     (2)  d <- theta - x;  start D <- sum over workers of d
-//   del steps later:
-//     (3)  v <- mu v + D / P;  theta <- theta - eta (D / P + mu v)   outer Nesterov step
-//     (4)  x <- alpha x + (1 - alpha) theta
-//
-//   diloco          one fragment, del = 0, alpha = 0: all workers restart from theta
-//   overlap-local   one fragment, del = H, eta = 1, plain momentum instead of Nesterov
-//   dasgd (lerp)    one fragment, eta = 1, mu = 0, alpha = xi
-//
-// Communicated per step and worker: 2 (P-1)/P × 4 bytes × parameters / H on average, each way; with F fragments in F
-// pieces spread over the period. Deviations: fragments are equal contiguous parts of the flat model, which may cut a
-// layer, instead of groups of transformer blocks; numbers travel as fp32; del may reach H, also where fragments
-// overlap.
+// theta and its velocity are equal on all workers, bit for bit, between merges.
 #pragma once
 
 #include <slipstream/strategy/registry.h>
@@ -52,7 +36,6 @@ class StreamingDiloco : public Strategy {
   using Options = StreamingDilocoOptions;
   explicit StreamingDiloco(const Options& options);
 
-  static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q);
 
   void on_start(Step& s) override;
@@ -91,7 +74,6 @@ class Diloco final : public StreamingDiloco {
   using Options = DilocoOptions;
   explicit Diloco(const Options& options) : StreamingDiloco(options.streaming()) {}
 
-  static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q) {
     return StreamingDiloco::bytes_sent(options.streaming(), q);
   }
@@ -111,7 +93,6 @@ class OverlapLocal final : public StreamingDiloco {
   using Options = OverlapLocalOptions;
   explicit OverlapLocal(const Options& options) : StreamingDiloco(options.streaming()) {}
 
-  static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q) {
     return StreamingDiloco::bytes_sent(options.streaming(), q);
   }

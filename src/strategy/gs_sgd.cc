@@ -114,41 +114,4 @@ void GsSgdOptions::describe(OptionSet& o) {
            "number format of table and values when they travel directly; what rounding takes away is owed");
 }
 
-StrategyInfo GsSgd::info() {
-  return {
-      .name = "gs",
-      .title = "gs-SGD: find the largest entries of the summed gradient through one small table that workers can add",
-      .paper =
-          "Dai, Diao, Li, Xu, Efficient Global Sketching for Distributed SGD (gs-SGD), arXiv 2108.06004; recovery: N. "
-          "Ivkin et al., Communication-Efficient Distributed SGD with Sketching, NeurIPS 2019 (arXiv 1903.04488)",
-      .pseudo_code = {"during backward, layer by layer:",
-                      "  (1) v <- v + g                                      or, corrected: u <- m u + g, v <- v + u",
-                      "after backward:",
-                      "  (2) T <- sketch(the p1 k largest entries of v)      one table for the whole model",
-                      "  (3) T <- sum over workers of T                      up a binomial tree and down again",
-                      "  (4) C <- the p2 k coordinates of largest estimates  the same on all workers",
-                      "  (5) x <- sum over workers of v[C] / P               exact values, the same tree",
-                      "  (6) K <- the k largest of x",
-                      "  (7) w[K] <- w[K] - lr / (1 - m) x[K]                or, corrected: lr x[K]",
-                      "  (8) v[K] <- 0                                       or, corrected: u[K] <- 0, too"},
-      .bytes_per_step =
-          "tree: at most ceil(log2 P) × B each way (rank 0; others less), ring: 2 (P-1)/P × B; B = 4 bytes × (rows × "
-          "columns + small tensors + candidates × k)",
-      .waits_for = "two sums over all workers, in every step, after backward",
-      .notes = {"A table's size depends on neither P nor how much the workers' entries overlap: made for many workers. "
-                "At P = 2 topk and lags say the same in fewer bytes.",
-                "Nothing is lost: what is not applied stays owed.",
-                "Momentum is folded into the step by default (a deviation): with small tables entries wait long, and "
-                "velocities summed meanwhile diverge. momentum=corrected is the published form; give it columns and "
-                "density, or a smaller lr.",
-                "Needs optimizer=sgd without Nesterov and without clip_norm. Weight decay acts on all weights in every "
-                "step, not through the memory.",
-                "Biases and other small tensors (dense_below) are summed whole and have plain momentum.",
-                "exact=false applies estimates: give it columns of some k, or its errors feed on themselves.",
-                "A table that would be no smaller than the model becomes one with a cell for every entry, and exact.",
-                "Over wires with long delays use topology=tree; with many workers on a short, thin one, ring."},
-      .configure = [] { return configure_strategy<GsSgd>("gs"); },
-  };
-}
-
 }  // namespace slipstream

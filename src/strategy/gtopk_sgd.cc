@@ -3,22 +3,25 @@
 
 #include <algorithm>
 
-#include "base/vec.h"
 #include "strategy/finite_gradient.h"
 
 namespace slipstream {
 
 void GtopkSgd::on_step(Step& s) {
-  const auto grads = s.model.grads();
+  const auto grads = s.model.grads(), weights = s.model.weights();
   if (grads.empty()) return;
   require_finite(s, 0, grads.size());
-  owed_->take(0, grads, 1.0F, 0.0F, options_.entries(grads.size()), own_);  // (1) (2)
+  s.opt.begin_step();
+  owed_->begin_step();
+  const std::size_t k = options_.entries(grads.size(), s.t);
+  owed_->take(0, grads, owing_rule(s, 0, grads), k, own_);  // (1) (2)
   Sparse global = own_;
   tree_.reduce(s.net, global, grads.size(), dropped_);  // (3) (4)
   put_back(own_, global);                               // (5)
-  vec::zero(grads);
-  for (std::size_t j = 0; j < global.indices.size(); ++j) grads[global.indices[j]] = global.values[j];
-  s.opt.step(s.model.weights(), grads, 1.0F / static_cast<float>(s.net.size()));  // (6)
+  const auto updating = s.opt.timed();
+  s.opt.decay(weights);
+  const float mean = 1.0F / static_cast<float>(s.net.size());
+  for (std::size_t j = 0; j < global.indices.size(); ++j) weights[global.indices[j]] -= mean * global.values[j];  // (6)
 }
 
 void GtopkSgd::put_back(const Sparse& own, const Sparse& global) {
@@ -33,47 +36,16 @@ void GtopkSgd::put_back(const Sparse& own, const Sparse& global) {
   }
 }
 
-std::size_t GtopkSgdOptions::entries(std::size_t count) const {
-  const auto wanted = static_cast<std::size_t>(density * static_cast<double>(count));
-  return std::min(count, std::max<std::size_t>(1, wanted));
-}
-
 double GtopkSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
   const std::size_t count = q.model.count();
-  return count == 0 ? 0 : SparseTree::bytes_sent(options.entries(count), count, q.rank, q.workers);
+  return count == 0 ? 0 : SparseTree::bytes_sent(options.entries(count, q.t), count, q.rank, q.workers);
 }
 
 void GtopkSgdOptions::describe(OptionSet& o) {
-  o.real("density", density, {1e-6, 1.0}, kChangesResult,
-         "share of the entries that a worker sends, and that all apply, in a step");
+  SparseOptions::describe(o);
   o.choice("putback", putback, {"conservative", "published"}, kChangesResult,
            "who owes what the tree dropped: the worker that dropped it, or, as published, its first owner unless the "
            "coordinate was applied anyway");
-}
-
-StrategyInfo GtopkSgd::info() {
-  return {
-      .name = "gtopk",
-      .title = "gTop-k SGD: merge the workers' largest entries along a tree and apply the k largest of the result",
-      .paper =
-          "S. Shi et al., A Distributed Synchronous SGD Algorithm with Global Top-k Sparsification for Low Bandwidth "
-          "Networks, ICDCS 2019 (arXiv 1901.04359)",
-      .pseudo_code = {"after backward:", "  (1) e <- e + g", "  (2) s <- the k largest entries of e, moved out of e",
-                      "  (3) up a binomial tree: s <- the k largest of s + the child's s",
-                      "  (4) G <- rank 0's s, copied down the tree             blocking",
-                      "  (5) e <- e + what this worker dropped in (3)          or, published: + own entries not in G",
-                      "  (6) w <- w - step(G / P)"},
-      .bytes_per_step =
-          "at most ceil(log2 P) × about (32 + k × 5.6) bytes each way at density 0.01 (rank 0; others less)",
-      .waits_for = "the whole tree, up and down, in every step, after backward",
-      .notes = {"Traffic grows with log2 P; topk's grows with P - 1.",
-                "putback=conservative (a deviation from the paper) loses nothing: what the tree drops is owed by the "
-                "worker that dropped it. putback=published is the authors' rule, which can lose part of a coordinate "
-                "that is applied by way of another subtree.",
-                "Any number of workers, not only powers of two.",
-                "Momentum and clipping act on the averaged sparse gradient, as the optimizer does them."},
-      .configure = [] { return configure_strategy<GtopkSgd>("gtopk"); },
-  };
 }
 
 }  // namespace slipstream

@@ -1,29 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LAGS-SGD: layer-wise adaptive gradient sparsification. Each layer's largest entries leave while backward works on the
-// layers before it, and as many of them as hide behind that work.
+// layers before it, and as many of them as hide behind that work. See cards/lags.md.
 //
-//   S. Shi, Z. Tang, Q. Wang, K. Zhao, X. Chu, "Layer-Wise Adaptive Gradient Sparsification for Distributed Deep
-//   Learning with Convergence Guarantees", ECAI 2020, arXiv 1911.08727;
-//   merging of layers: S. Shi et al., "Communication-Efficient Distributed Deep Learning with Merged Gradient
-//   Sparsification on GPUs" (OMGS-SGD), INFOCOM 2020.
-//
-//   as soon as the gradient of group l is there (l = L … 1):
-//     (1)  u_l <- m u_l + g_l;  e_l <- e_l + u_l             what this worker owes; momentum=after: e_l + g_l
-//     (2)  s_l <- the k_l largest entries of e_l, moved out of e_l; all of them where the plan says dense
-//     (3)  start the all-gather of s_l                       it overlaps the backward of l-1 … 1
-//   after backward:
-//     (4)  G_l <- sum over workers of s_l, in the order of (3)
-//     (5)  w <- w - lr G / P                                 momentum=after: w - step(G / P)
-//     (6)  after the first steps and then every so often: measure, agree, and plan groups and k_l anew
-//
-// momentum=corrected (DGC, Y. Lin et al., ICLR 2018) also forgets u_l where s_l was taken. The authors' code has
-// momentum after the sum (momentum=after), where what arrives late overshoots. lr_inside multiplies with lr in (1), not
-// in (5).
-//
-// The plan (strategy/lags_plan) is made of the mean times of all workers, so it is the same everywhere; what the times
-// were may change it from run to run, but never lets replicas differ. adaptive=false uses the density throughout: then
-// the result is a function of the data alone. Replicas stay bit-identical: records are added in rank order.
+// The plan (strategy/lags_plan) is made of the mean times of all workers (strategy/lags_meter), so it is the same
+// everywhere; what the times were may change it from run to run, but never lets replicas differ. adaptive=false uses the
+// density throughout: then the result is a function of the data alone. Replicas stay bit-identical: records are added in rank order.
 #pragma once
 
 #include <slipstream/strategy/registry.h>
@@ -33,21 +15,19 @@
 #include <string>
 #include <vector>
 
+#include "strategy/lags_meter.h"
 #include "strategy/lags_plan.h"
 #include "strategy/sparse_exchange.h"
 
 namespace slipstream {
 
 struct LagsOptions : SparseOptions {
-  double max_density = 0.01;  // changes the result, as all of them do
+  std::optional<double> max_density;  // changes the result, as all of them do; none: 1 / P
   bool adaptive = true;
   std::int64_t merge_elements = 8192;
   std::int64_t replan_every = 500;
 
-  LagsOptions() {
-    density = 0.005;
-    momentum = "corrected";
-  }
+  LagsOptions() { density = 0.005; }
   void describe(OptionSet& o);
 };
 
@@ -56,10 +36,10 @@ class LagsSgd final : public Strategy {
   using Options = LagsOptions;
   explicit LagsSgd(const Options& options) : options_(options) {}
 
-  static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q);
   static bool follows_clock(const Options& options) { return options.adaptive; }
 
+  OptimizerUse optimizer_use() const override { return OptimizerUse::kDirections; }
   BucketRule buckets() const override { return BucketRule::per_slot(); }
   void on_start(Step& s) override;
   void on_bucket_ready(Step& s, const Bucket& layer) override;
@@ -68,7 +48,6 @@ class LagsSgd final : public Strategy {
   std::string news() override { return std::exchange(news_, {}); }
 
  private:
-  std::size_t entries(const LagsGroup& group, std::int64_t t) const;
   bool plans(std::int64_t t) const;
   void plan(Step& s);
   std::string describe_plan(const FlatModel& model) const;
@@ -79,10 +58,8 @@ class LagsSgd final : public Strategy {
   std::size_t next_ = 0;           // of groups_, this step
   Bucket gathering_;               // layers of the next group that are ready
 
-  LagsTimes times_;  // sums over `measured_` steps; the link as of the last plan
-  double select_s_ = 0, left_at_ = 0;
-  std::size_t selected_ = 0;  // elements
-  std::int64_t measured_ = 0;
+  LagsMeter meter_;
+  LagsTimes planned_with_;
   std::string news_;
 };
 

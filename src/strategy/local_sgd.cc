@@ -35,21 +35,4 @@ void LocalSgdOptions::describe(OptionSet& o) {
             "synchronous steps at the start (post-local SGD)");
 }
 
-StrategyInfo LocalSgd::info() {
-  return {
-      .name = "local",
-      .title = "local SGD: every worker trains alone for some steps, then all average their weights",
-      .paper = "S. U. Stich, Local SGD Converges Fast and Communicates Little, ICLR 2019 (arXiv 1805.09767)",
-      .pseudo_code = {"each step t:", "  (1) in the warm-up:  w <- w - step(mean of all workers' g)",
-                      "  (2) else:            w <- w - step(g)                 own gradient, own optimizer state",
-                      "  (3) every tau steps: w <- mean of all workers' w      blocking"},
-      .bytes_per_step = "2 (P-1)/P × 4 bytes × parameters / tau each way, on average",
-      .waits_for = "every worker's weights, every tau steps",
-      .notes = {"The optimizer's state stays local and is kept across averages.",
-                "The learning rate is that of one worker's batch; clipping acts on the worker's own gradient.",
-                "A run that ends between two averages gets a last one, so all workers finish equal."},
-      .configure = [] { return configure_strategy<LocalSgd>("local"); },
-  };
-}
-
 }  // namespace slipstream

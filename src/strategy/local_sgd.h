@@ -1,18 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Local SGD: several steps alone, then a blocking average of the weights.
-//
-//   S. U. Stich, "Local SGD Converges Fast and Communicates Little", ICLR 2019, arXiv 1805.09767;
-//   warm-up: T. Lin et al., "Don't Use Large Mini-Batches, Use Local SGD" (post-local SGD), ICLR 2020, arXiv
-//   1808.07217.
-//
-//   each step t:
-//     (1)  in the warm-up:  w <- w - step(mean of all workers' g)      plain S-SGD
-//     (2)  else:            w <- w - step(g)                           own gradient, own optimizer state
-//     (3)  every tau steps: w <- mean of all workers' w                blocking
-//
-// Communicated per step and worker: 2 (P-1)/P × 4 bytes × parameters / tau on average, each way.
-// The optimizer's state (velocity, moments) stays local and is kept across averages. Clipping limits the own gradient.
+// Local SGD: several steps alone, then a blocking average of the weights. See cards/local.md.
 #pragma once
 
 #include <slipstream/strategy/registry.h>
@@ -35,7 +23,6 @@ class LocalSgd final : public Strategy {
   using Options = LocalSgdOptions;
   explicit LocalSgd(const Options& options) : warmup_{options.warmup_steps}, average_{options.period} {}
 
-  static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q);
 
   void on_step(Step& s) override;

@@ -207,37 +207,4 @@ void OspOptions::describe(OptionSet& o) {
   o.integer("resplit_every", resplit_every, {1, 1'000'000}, kChangesResult, "steps between two decisions");
 }
 
-StrategyInfo Osp::info() {
-  return {
-      .name = "osp",
-      .title = "OSP: synchronise the important parts before the next step and the others during it",
-      .paper =
-          "Z. Chen et al., OSP: Boosting Distributed Model Training with 2-stage Synchronization, ICPP 2023 (arXiv "
-          "2306.16926)",
-      .pseudo_code = {"worker, step i, with w its weights, G the last true ones, (I, U) the split into parts:",
-                      "  (1) compute g at w; push g[I] as backward yields it    ICS(i-1) runs meanwhile",
-                      "  (2) join ICS(i-1):  G[U_{i-1}] <- W                    now G is true everywhere",
-                      "  (3) RS(i):  wait for W[I];  w[I] <- G[I] <- W[I]       blocking: the important parts",
-                      "  (4) LGP:  w[U] <- guess from G[U] and g[U]             never from w",
-                      "  (5) ICS(i): start to push g[U] and pull W[U]           joined in (2) of the next step",
-                      "  (6) now and then, agreed by all:  U <- least important parts within the byte budget",
-                      "server, once every worker's gradient of a part is there, whichever stage it came in:",
-                      "  (7) W <- W - step(mean of g);  importance <- 0.9 importance + 0.1 mean |W × mean of g|"},
-      .bytes_per_step = "as bsp; the overlapped share U is hidden behind computing",
-      .waits_for = "every worker's important gradients; the others' only where a computation is too short for them",
-      .notes =
-          {"A part is a tensor, or a block of one above block_bytes. Its importance is |weight × gradient|, the "
-           "first-order change of the loss if it were removed. --verbose and the ledger show every new split.",
-           "The budget starts at nothing, so the first steps are bsp. budget=loss opens it as the loss falls below "
-           "its first value; budget=measured probes what stays hidden, whatever the loss.",
-           "While a part's update is under way the worker computes with a guess: the servers' own rule applied to "
-           "its own gradient, from the last true weights. One worker alone guesses exactly.",
-           "Small tensors and those named bn or norm are never overlapped. With adam and adamw there is no guess: "
-           "overlapped parts are one step old.",
-           "A reconstruction: the paper's text was not at hand. Measured times decide the split, so two runs "
-           "differ; ranks of one run do not. clip_norm is refused."},
-      .configure = [] { return configure_strategy<Osp>("osp"); },
-  };
-}
-
 }  // namespace slipstream

@@ -1,27 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// OSP: overlapped synchronisation parallel. What matters is synchronised before the next step, the rest during it.
+// OSP: overlapped synchronisation parallel. What matters is synchronised before the next step, the rest during it. See
+// cards/osp.md.
 //
-//   Z. Chen, L. Shi, X. Liu, J. Li, S. Liu, Y. Xu, "OSP: Boosting Distributed Model Training with 2-stage
-//   Synchronization", ICPP 2023, arXiv 2306.16926.
-//
-//   worker, step i, with w its weights, G the last true ones, (I, U) the split of the model into parts:
-//     (1)  compute g at w; push g[I] as backward yields it      ICS(i-1) runs meanwhile
-//     (2)  join ICS(i-1):  G[U_{i-1}] <- W                      now G is true everywhere
-//     (3)  RS(i):  wait for W[I];  w[I] <- G[I] <- W[I]         blocking: the important parts
-//     (4)  LGP:  w[U] <- guess from G[U] and g[U]               never from w: the last guess is thrown away
-//     (5)  ICS(i): start to push g[U] and pull W[U]             joined in (2) of the next step
-//     (6)  now and then, agreed by all:  U <- least important parts within the byte budget
-//   server, once every worker's gradient of a part is there, whichever stage it came in:
-//     (7)  W <- W - step(mean of g);   importance <- 0.9 importance + 0.1 mean |W × mean of g|
-//
-// Communicated per step and worker: 4 bytes × parameters up and the same down, as bsp; U's share is hidden behind
-// computing. A part is a tensor, or a block of one that is larger than block_bytes.
-//
-// This is a reconstruction from the abstract: the paper's text and code were not at hand. Choices made: importance is a
-// mean per element, smoothed, kept by the servers and told with every reply; a part's push in (1) waits for (2) where
-// the part was in U before, so that a server sees its rounds in order; the loss ramp is updated with the split, not per
-// epoch; small tensors (below a thousandth of the model) and those named like norms always stay in I.
+// A part's push in (1) waits for (2) where the part was in U before, so that a server sees its rounds in order. Small
+// tensors (below a thousandth of the model) and those named like norms always stay in I.
 #pragma once
 
 #include <slipstream/strategy/registry.h>
@@ -57,7 +40,6 @@ class Osp final : public Strategy {
 
   explicit Osp(const Options& options, Split split = {}) : options_(options), given_split_(std::move(split)) {}
 
-  static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q);
   static bool follows_clock(const Options& options) { return options.cap > 0.0; }
 

@@ -163,29 +163,4 @@ double PowerSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
   return bytes;
 }
 
-StrategyInfo PowerSgd::info() {
-  return {
-      .name = "powersgd",
-      .title = "PowerSGD: every gradient matrix as two thin factors, with error feedback",
-      .paper =
-          "T. Vogels, S. P. Karimireddy, M. Jaggi, PowerSGD: Practical Low-Rank Gradient Compression for Distributed "
-          "Optimization, NeurIPS 2019 (arXiv 1905.13727)",
-      .pseudo_code = {"as soon as a bucket is ready, for each of its matrices:",
-                      "  (1) M <- e + g                                  what this worker owes",
-                      "  (2) A <- M B                                    rows × r, from the last step's B",
-                      "  (3) start the sum of all A and of all small tensors' g", "after backward, bucket by bucket:",
-                      "  (4) A <- orthonormal columns of the sum", "  (5) B <- M' A;  start its sum",
-                      "and again bucket by bucket:", "  (6) G <- A (sum of B)';  e <- M - G / P",
-                      "(7) w <- w - step(G / P)"},
-      .bytes_per_step = "2 (P-1)/P × 4 bytes × (r × (rows + columns) of every matrix + the small tensors)",
-      .waits_for = "two rounds of sums in every step; the first overlaps backward",
-      .notes = {"A tensor counts as a matrix of its first dimension × the rest. Vectors, and matrices that shrink by "
-                "less than min_shrink, are sent as they are.",
-                "B starts random, the same on all ranks, and is kept from step to step (warm start).",
-                "Every rank issues its sums in one order, bucket by bucket; PyTorch 1.13's hook does not, and aborts "
-                "over Gloo where a model has several buckets."},
-      .configure = [] { return configure_strategy<PowerSgd>("powersgd"); },
-  };
-}
-
 }  // namespace slipstream

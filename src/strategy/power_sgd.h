@@ -1,25 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // PowerSGD: every gradient matrix is sent as two thin factors, found by one step of power iteration from where the last
-// one ended. The strongest compressor that PyTorch users have on slow links.
+// one ended. The strongest compressor that PyTorch users have on slow links. See cards/powersgd.md.
 //
-//   T. Vogels, S. P. Karimireddy, M. Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
-//   Optimization", NeurIPS 2019, arXiv 1905.13727.
-//
-//   as soon as a bucket is ready, for each of its matrices:
-//     (1)  M <- e + g                                        what this worker owes
-//     (2)  A <- M B                                          rows × r, from the last step's B (columns × r)
-//     (3)  start the sum of all A and of all small tensors' g
-//   after backward, bucket by bucket:
-//     (4)  A <- orthonormal columns of the sum
-//     (5)  B <- M' A;  start its sum
-//   and again bucket by bucket:
-//     (6)  G <- A (sum of B)';  e <- M - G / P
-//   (7)  w <- w - step(G / P)
-//
-// A tensor is a matrix of its first dimension × the rest; vectors, and matrices that would shrink by less than
-// `min_shrink`, are summed as they are. Every rank issues its sums bucket by bucket, first all of (3), then all of (5).
-// Replicas stay bit-identical: A and B are sums, and what follows from them is computed alike everywhere.
+// Every rank issues its sums bucket by bucket, first all of (3), then all of (5). Replicas stay bit-identical: A and B
+// are sums, and what follows from them is computed alike everywhere.
 #pragma once
 
 #include <slipstream/strategy/registry.h>
@@ -43,7 +28,6 @@ class PowerSgd final : public Strategy {
   using Options = PowerSgdOptions;
   explicit PowerSgd(const Options& options) : options_(options) {}
 
-  static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q);
 
   void on_start(Step& s) override;

@@ -4,6 +4,7 @@
 
 #include "strategy/asgd.h"
 #include "strategy/bsp.h"
+#include "strategy/card.h"
 #include "strategy/dasgd.h"
 #include "strategy/diloco.h"
 #include "strategy/gs_sgd.h"
@@ -23,25 +24,25 @@ namespace slipstream {
 
 Registry Registry::builtin() {
   Registry registry;
-  registry.add(SyncSgd::info());
-  registry.add(LocalSgd::info());
-  registry.add(TopkSgd::info());
-  registry.add(LagsSgd::info());
-  registry.add(GtopkSgd::info());
-  registry.add(GsSgd::info());
-  registry.add(SketchedSgd::info());
-  registry.add(PowerSgd::info());
-  registry.add(DaSgd::info());
-  registry.add(Cocod::info());
-  registry.add(OverlapLocal::info());
-  registry.add(Diloco::info());
-  registry.add(StreamingDiloco::info());
-  registry.add(Bsp::info());
-  registry.add(SsdSgd::info());
-  registry.add(Osp::info());
-  registry.add(Asgd::info());
-  registry.add(Ssp::info());
-  registry.add(R2sp::info());
+  registry.add(card_info<SyncSgd>("ssgd"));
+  registry.add(card_info<LocalSgd>("local"));
+  registry.add(card_info<TopkSgd>("topk"));
+  registry.add(card_info<LagsSgd>("lags"));
+  registry.add(card_info<GtopkSgd>("gtopk"));
+  registry.add(card_info<GsSgd>("gs"));
+  registry.add(card_info<SketchedSgd>("sketched"));
+  registry.add(card_info<PowerSgd>("powersgd"));
+  registry.add(card_info<DaSgd>("dasgd"));
+  registry.add(card_info<Cocod>("cocod"));
+  registry.add(card_info<OverlapLocal>("overlap-local"));
+  registry.add(card_info<Diloco>("diloco"));
+  registry.add(card_info<StreamingDiloco>("streaming-diloco"));
+  registry.add(card_info<Bsp>("bsp"));
+  registry.add(card_info<SsdSgd>("ssd"));
+  registry.add(card_info<Osp>("osp"));
+  registry.add(card_info<Asgd>("asgd"));
+  registry.add(card_info<Ssp>("ssp"));
+  registry.add(card_info<R2sp>("r2sp"));
   return registry;
 }
 

@@ -114,7 +114,7 @@ void SketchMemory::at_flat(std::span<const std::uint32_t> coordinates, const Vis
   }
 }
 
-void SketchMemory::leaving(const Step& s, std::span<const std::uint32_t> coordinates, std::span<float> out) const {
+void SketchMemory::leaving(const Step& s, std::span<const std::uint32_t> coordinates, std::span<float> out) {
   const auto v = residual();
   for (std::size_t j = 0; j < coordinates.size(); ++j) out[j] = owed_.share(coordinates[j]) * v[coordinates[j]];
   if (ahead_ == 0.0F) return;

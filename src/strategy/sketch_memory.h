@@ -48,7 +48,7 @@ class SketchMemory {
   void chosen(std::span<const std::uint32_t> told) { chosen_.assign(told.begin(), told.end()); }  // by a server
 
   // What would leave at these coordinates if they were picked.
-  void leaving(const Step& s, std::span<const std::uint32_t> coordinates, std::span<float> out) const;
+  void leaving(const Step& s, std::span<const std::uint32_t> coordinates, std::span<float> out);
 
   // Moves the weights by the means of what was picked, given as positions in choose()'s list and their sums, and of the
   // small tensors' sums. `sent` is this worker's part of all chosen ones: what was picked of it is owed no longer.
@@ -66,7 +66,7 @@ class SketchMemory {
   void add_small(Step& s, const SketchPlan::Piece& piece);
   void add_sketched(Step& s, const SketchPlan::Piece& piece);
   void begin(Step& s);
-  std::span<const float> residual() const { return owed_.residual().first(plan_.coordinates); }  // v
+  std::span<float> residual() { return owed_.residual(0, plan_.coordinates); }  // v
   template <typename Visit>
   void at_flat(std::span<const std::uint32_t> coordinates, const Visit& visit) const;
 

@@ -49,33 +49,4 @@ double SketchedSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
          (looks ? SketchMemory::recall_bytes(plan, q.workers) : 0.0);
 }
 
-StrategyInfo SketchedSgd::info() {
-  return {
-      .name = "sketched",
-      .title = "Sketched-SGD: a server finds the largest entries of the summed gradient through small tables",
-      .paper =
-          "N. Ivkin et al., Communication-Efficient Distributed SGD with Sketching, NeurIPS 2019 (arXiv 1903.04488)",
-      .pseudo_code = {"during backward, layer by layer:",
-                      "  (1) v <- v + g                                     or, corrected: u <- m u + g, v <- v + u",
-                      "after backward:", "  (2) T <- sketch(the p1 k largest entries of v)",
-                      "  (3) server: T <- sum over workers of T",
-                      "  (4) server: C <- the p2 k coordinates of largest estimates, told to all",
-                      "  (5) server: x <- sum over workers of v[C] / P      exact values",
-                      "  (6) server: K <- the k largest of x, told to all with their values",
-                      "  (7) w[K] <- w[K] - lr / (1 - m) x[K]               or, corrected: lr x[K]",
-                      "  (8) v[K] <- 0                                      or, corrected: u[K] <- 0, too"},
-      .bytes_per_step =
-          "4 bytes × (rows × columns + small tensors + candidates × k) from a worker; the server (rank 0) receives "
-          "that "
-          "P-1 times and sends 4 bytes × (candidates × k + 2 k + small tensors) P-1 times",
-      .waits_for = "the server, twice in every step, after backward; the server waits for all",
-      .notes =
-          {"The baseline of gs, which gives the same weights (to rounding) without a server: everything passes rank "
-           "0's wire here, so a step takes longer with every worker.",
-           "Rank 0 serves and works. Options, defaults and deviations are those of gs: `slipstream explain gs`.",
-           "Needs optimizer=sgd without Nesterov and without clip_norm."},
-      .configure = [] { return configure_strategy<SketchedSgd>("sketched"); },
-  };
-}
-
 }  // namespace slipstream

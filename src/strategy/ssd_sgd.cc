@@ -178,39 +178,4 @@ void SsdSgdOptions::describe(OptionSet& o) {
             "pushes a worker may be ahead of the slowest; each takes memory of the model's size");
 }
 
-StrategyInfo SsdSgd::info() {
-  return {
-      .name = "ssd",
-      .title = "SSD-SGD: push gradients in every step, pull weights every k steps, move on one's own in between",
-      .paper =
-          "Y. Xu et al., SSD-SGD: Communication Sparsification for Distributed Deep Learning Training, arXiv "
-          "2012.05396",
-      .pseudo_code = {"worker, step t, with g the gradient at its own weights w:",
-                      "  (1) push g, bucket by bucket during backward        never waits for it",
-                      "  (2) in the warm-up:  wait for W, w <- W              plain synchronous SGD",
-                      "  (3) if a pull is under way:  wait for it; w <- W     one step late: it overlapped computing",
-                      "  (4) w <- local step of w with g                      glu: with a global estimate",
-                      "  (5) wait until all but the last pushes are in the servers' weights",
-                      "  (6) every k steps:  pull W                           pull=blocking: wait, w <- W",
-                      "server, once every worker's gradient of a round is there:", "  (7) W <- W - step(mean of g)"},
-      .bytes_per_step =
-          "4 bytes × parameters up and 1/k of it down, × (P-1)/P with shards beside the workers; with "
-          "accumulate_push 1/k both ways",
-      .waits_for = "the slowest worker's push before last; every k steps its own pull, which had a step's time",
-      .notes = {"Why it helps: the servers see every gradient, so their momentum is that of synchronous SGD; workers "
-                "wait for weights once in k steps, and that wait is hidden behind a step.",
-                "local=glu, the paper's rule: h = (1 - local_momentum) (how W moved in the last period) / (sum of the "
-                "rates) stands for the global gradient, and half of it with half of g makes the local step. h is up to "
-                "two periods old: with momentum 0.9 use a smaller lr or a warm-up.",
-                "Departures: by default local steps are the servers' rule, momentum included, with the own gradient, "
-                "which kept the accuracy where glu lost it. The released operator is broken as published; glu-released "
-                "has the constants of the authors' Python prototype. warmup_steps is 0, not 500.",
-                "accumulate_push with momentum: the servers' momentum acts once per period. Weight decay is added to "
-                "each gradient by the worker, with its own weights. Needs optimizer=sgd.",
-                "The optimizer's state lives on the servers. clip_norm is refused. Workers' weights differ between "
-                "pulls; a run ends with a pull of everything."},
-      .configure = [] { return configure_strategy<SsdSgd>("ssd"); },
-  };
-}
-
 }  // namespace slipstream

@@ -1,29 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SSD-SGD: several steps delay. Gradients go to the servers in every step, weights come back only every k steps, and
-// meanwhile each worker moves its own copy.
+// meanwhile each worker moves its own copy. See cards/ssd.md.
 //
-//   Y. Xu, D. Dong, Y. Zhao, W. Xu, X. Liao, "SSD-SGD: Communication Sparsification for Distributed Deep Learning
-//   Training", arXiv 2012.05396; its ancestor OD-SGD, arXiv 2005.06728, is k = 1.
-//
-//   worker, step t, with g the gradient at its own weights w:
-//     (1)  push g, bucket by bucket during backward             never waits for it
-//     (2)  in the warm-up:  wait for W, w <- W                   plain synchronous SGD
-//     (3)  if a pull is under way:  wait for it;  w <- W         one step late: it overlapped this step's computing
-//     (4)  w <- local step of w with g                           the servers' rule; glu: with a global estimate
-//     (5)  wait until all but the last pushes are in the servers' weights
-//     (6)  every k steps:  pull W                                with pull=blocking: wait, w <- W
-//   server, once every worker's gradient of a round is there:
-//     (7)  W <- W - step(mean of g)
-//
-// Communicated per step and worker: 4 bytes × parameters up, 1/k of it down. With accumulate_push the sum of k steps'
-// gradients goes up once: 1/k both ways.
-//
-// Departures from the papers. By default the local step is the servers' own rule, momentum included, with the worker's
-// gradient: the estimate of the global gradient in local=glu is up to two periods old, which momentum of 0.9 turns into
-// oscillation (docs/strategies.md has the figures). local=glu divides the weights' movement by the rates it was made
-// with (the released code contradicts itself; local=glu-released has its prototype's constants). Sums are in rank
-// order, and the warm-up is off by default (the paper's runs have 500 steps).
+// Workers' weights differ between pulls; on_finish pulls everything.
 #pragma once
 
 #include <slipstream/strategy/registry.h>
@@ -58,7 +38,6 @@ class SsdSgd final : public Strategy {
   using Options = SsdSgdOptions;
   explicit SsdSgd(const Options& options);
 
-  static StrategyInfo info();
   static double bytes_sent(const Options& options, const TrafficQuery& q);
 
   bool needs_servers() const override { return true; }

@@ -36,20 +36,4 @@ void SyncSgdOptions::describe(OptionSet& o) {
   o.real("bucket_mb", bucket_mb, {0, 4096}, kChangesSpeed, "the same for all later buckets");
 }
 
-StrategyInfo SyncSgd::info() {
-  return {
-      .name = "ssgd",
-      .title = "synchronous SGD: sum the gradients of all workers in every step, bucket by bucket during backward",
-      .paper = "S. Li et al., PyTorch Distributed, VLDB 2020; H. Zhang et al., Poseidon, USENIX ATC 2017",
-      .pseudo_code = {"for each bucket, as soon as backward has filled it:",
-                      "  (1) start  G[b] <- sum over workers of g[b]      overlaps the rest of backward",
-                      "after backward:", "  (2) wait for all buckets", "  (3) w <- w - step(G / P)"},
-      .bytes_per_step = "2 (P-1)/P × 4 bytes × parameters each way; half of it with wire=fp16 or bf16",
-      .waits_for = "every worker's gradient, in every step",
-      .notes = {"The reference: all replicas are bit-identical, and P workers equal one with the P-fold batch.",
-                "The learning rate is that of the global batch; clipping acts on the averaged gradient."},
-      .configure = [] { return configure_strategy<SyncSgd>("ssgd"); },
-  };
-}
-
 }  // namespace slipstream

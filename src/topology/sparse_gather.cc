@@ -21,16 +21,6 @@ void SparseGather::finish(std::span<float> out) {
   finish_adding(out, 1.0F);
 }
 
-std::vector<Sparse> SparseGather::finish_lists(std::size_t dimension) {
-  gather_.wait();
-  std::vector<Sparse> lists;
-  for (std::size_t at = 0; at < all_.size(); at += mine_.size()) {
-    lists.push_back(
-        sparse_payload::decode(std::span(all_).subspan(at, mine_.size()), static_cast<std::uint32_t>(dimension)));
-  }
-  return lists;
-}
-
 void SparseGather::finish_adding(std::span<float> out, float scale) {
   gather_.wait();
   for (std::size_t at = 0; at < all_.size(); at += mine_.size()) {

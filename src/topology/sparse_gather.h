@@ -23,11 +23,10 @@ class SparseGather {
   // `entries` has as many entries on every rank.
   void start(Fabric& net, const Sparse& entries, std::size_t dimension);
 
+  void wait() { gather_.wait(); }
+
   // Waits; out = sum over ranks. `out` has `dimension` elements.
   void finish(std::span<float> out);
-
-  // Waits; what every rank sent, in the order of ranks.
-  std::vector<Sparse> finish_lists(std::size_t dimension);
 
   // Waits; out = out + scale × sum over ranks, touching only elements that somebody sent. May be repeated.
   void finish_adding(std::span<float> out, float scale);

@@ -5,12 +5,14 @@
 #include <gtest/gtest.h>
 #include <slipstream/strategy/registry.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <set>
 
 #include "kit/sim.h"
 #include "kit/variants.h"
+#include "strategy/card.h"
 
 namespace slipstream::test {
 namespace {
@@ -278,25 +280,14 @@ TEST_P(Documentation, IsComplete) {
   }
 }
 
+const std::filesystem::path kStrategies = SLIPSTREAM_SOURCE_DIR "/src/strategy";
+
 std::vector<std::string> lines_of(const std::filesystem::path& path) {
   std::ifstream file(path);
   EXPECT_TRUE(file) << path;
   std::vector<std::string> lines;
   for (std::string line; std::getline(file, line);) lines.push_back(line);
   return lines;
-}
-
-// The source that registers this name.
-std::filesystem::path source_of(const std::string& strategy) {
-  const std::string registered = fmt::format(".name = \"{}\"", strategy);
-  for (const auto& entry : std::filesystem::directory_iterator(SLIPSTREAM_SOURCE_DIR "/src/strategy")) {
-    if (entry.path().extension() != ".cc") continue;
-    for (const std::string& line : lines_of(entry.path())) {
-      if (line.find(registered) != std::string::npos) return entry.path();
-    }
-  }
-  ADD_FAILURE() << "no source in src/strategy says " << registered;
-  return {};
 }
 
 // The n of every "(n)" in `lines` that `where` finds in them.
@@ -312,18 +303,29 @@ std::set<int> numbers(const std::vector<std::string>& lines, const std::regex& w
   return found;
 }
 
-TEST_P(Documentation, NumberedLinesOfThePaperStandInTheSource) {
-  const auto source = source_of(GetParam().name);
-  const auto told = numbers(GetParam().pseudo_code, std::regex("^ *(\\([0-9]+\\))"));
+TEST_P(Documentation, NumberedLinesOfTheCardStandInTheSource) {
+  const Card card = find_card(GetParam().name);
+  const auto told = numbers(card.pseudo_code, std::regex("^ *(\\([0-9]+\\))"));
   ASSERT_FALSE(told.empty());
   EXPECT_EQ(*told.begin(), 1);
   EXPECT_EQ(*told.rbegin(), static_cast<int>(told.size())) << "numbers go from 1 on, without gaps";
-  EXPECT_EQ(numbers(lines_of(source), std::regex("[;{}] *// *((\\([0-9]+\\),? ?)+)")), told)
-      << "at the line ends of " << source;
-  auto header = source;
+  std::set<int> done;
+  for (const std::string& source : card.sources) {
+    done.merge(numbers(lines_of(kStrategies / source), std::regex("[;{}] *// *((\\([0-9]+\\),? ?)+)")));
+  }
+  EXPECT_EQ(done, told) << "at the line ends of the sources that cards/" << card.name << ".md names";
+}
+
+TEST_P(Documentation, PseudoCodeStandsInTheCardAlone) {
+  const Card card = find_card(GetParam().name);
+  auto header = kStrategies / card.sources.front();
   header.replace_extension(".h");
-  EXPECT_EQ(numbers(lines_of(header), std::regex("^// *(\\([0-9]+\\))")), told)
-      << "in the opening comment of " << header;
+  const auto lines = lines_of(header);
+  const std::string reference = fmt::format("cards/{}.md", card.name);
+  EXPECT_TRUE(std::any_of(lines.begin(), lines.end(),
+                          [&](const std::string& line) { return line.find(reference) != std::string::npos; }))
+      << header << " should say: see " << reference;
+  EXPECT_TRUE(numbers(lines, std::regex("^// *(\\([0-9]+\\))")).empty()) << "in a comment of " << header;
 }
 
 }  // namespace

@@ -156,6 +156,16 @@ inline const std::vector<std::pair<const char*, Rule>>& rules() {
   return all;
 }
 
+// Those under which a memory in units of weights that sends everything is momentum itself: the rate is constant, decay
+// does not pass through the momentum, and nobody clips.
+inline std::vector<std::pair<const char*, Rule>> lasting_rules() {
+  auto all = rules();
+  std::erase_if(all, [](const auto& rule) {
+    return rule.second.clip_norm > 0 || rule.second.lr_decay > 0 || rule.second.weight_decay > 0;
+  });
+  return all;
+}
+
 // Those that servers take: none of them sees the whole gradient to clip it.
 inline std::vector<std::pair<const char*, Rule>> server_rules() {
   auto all = rules();

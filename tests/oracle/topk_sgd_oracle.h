@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Top-k SGD: every worker adds its gradient to what it owes, sends the k largest entries and forgets them; all step
-// with the mean of what was sent. Corrected: what is owed collects the worker's velocity, whose sent entries are
-// forgotten too.
+// Top-k SGD: every worker owes lr / (1 - m) times its gradient. It sends of the k largest entries of what it owes the
+// share 1 - m^a, a: steps since the entry was sent last (of a layer that is sent whole always 1 - m); Nesterov adds lr g
+// times the share that stays. Weights decay by lr / (1 - m) wd, and move by the mean of what was sent.
 #pragma once
 
 #include <numeric>
@@ -19,28 +19,91 @@ inline std::vector<std::size_t> largest(const Vec& v, std::size_t k) {
   return order;
 }
 
-inline Course topk_sgd(const Problem& problem, const Rule& rule, int workers, std::int64_t steps, std::size_t k,
-                       bool corrected) {
-  const auto count = static_cast<std::size_t>(workers);
-  Vec w = problem.start(), velocity(problem.size);
-  Ranks owed(count, Vec(problem.size)), u(count, Vec(problem.size));
-  Rule plain = rule;
-  plain.momentum = 0;
-  Course run;
-  for (std::int64_t t = 0; t < steps; ++t) {
-    Ranks sent(count, Vec(problem.size));
-    for (std::size_t p = 0; p < count; ++p) {
-      const Vec g = problem.gradient(w, static_cast<int>(p), t);
-      for (std::size_t j = 0; j < g.size(); ++j) {
-        u[p][j] = corrected ? rule.momentum * u[p][j] + g[j] : g[j];
-        owed[p][j] += u[p][j];
-      }
-      for (const std::size_t j : largest(owed[p], k)) {
-        sent[p][j] = owed[p][j];
-        owed[p][j] = u[p][j] = 0;
+struct Layer {
+  std::size_t offset, count, k;
+};
+
+// One worker's memory, for any number of layers with a selection each.
+struct Debtor {
+  Debtor(const Rule& rule, std::size_t size) : rule(rule), owed(size), age(size) {}
+
+  Vec send(const Vec& g, std::int64_t t, const std::vector<Layer>& layers) {
+    const double m = rule.momentum, lr = rule.lr_at(t);
+    for (std::size_t j = 0; j < g.size(); ++j) {
+      owed[j] += lr / (1 - m) * g[j];
+      ++age[j];
+    }
+    Vec sent(g.size());
+    for (const Layer& layer : layers) {
+      const auto begin = owed.begin() + static_cast<std::ptrdiff_t>(layer.offset);
+      for (const std::size_t i : largest(Vec(begin, begin + static_cast<std::ptrdiff_t>(layer.count)), layer.k)) {
+        const std::size_t j = layer.offset + i;
+        const double share = 1 - std::pow(m, layer.k == layer.count ? 1 : age[j]);
+        sent[j] = share * owed[j] + (rule.nesterov ? (1 - share) * lr * g[j] : 0);
+        owed[j] -= sent[j];
+        age[j] = 0;
       }
     }
-    (corrected ? plain : rule).step(w, velocity, mean(sent), t);
+    return sent;
+  }
+
+  Rule rule;
+  Vec owed, age;
+};
+
+inline void move(Vec& w, const Rule& rule, const Ranks& sent, std::int64_t t) {
+  const Vec s = mean(sent);
+  for (std::size_t j = 0; j < w.size(); ++j) {
+    w[j] = (1 - rule.lr_at(t) / (1 - rule.momentum) * rule.weight_decay) * w[j] - s[j];
+  }
+}
+
+// Clipping by layers, each worker its own: the whole gradient in the first step, then every layer to its usual share.
+class OwnClip {
+ public:
+  OwnClip(double limit, std::vector<Layer> layers) : limit_(limit), layers_(std::move(layers)), usual_(layers_.size()) {}
+
+  Vec operator()(Vec g) {
+    if (limit_ <= 0) return g;
+    Vec squares;
+    for (const Layer& layer : layers_) squares.push_back(square(g, layer));
+    const double all = std::accumulate(usual_.begin(), usual_.end(), 0.0);
+    for (std::size_t l = 0; l < layers_.size(); ++l) {
+      const double norm = std::sqrt(first_ ? std::accumulate(squares.begin(), squares.end(), 0.0) : squares[l]);
+      const double limit = first_ ? limit_ : limit_ * std::sqrt(usual_[l] / all);
+      for (std::size_t j = 0; j < layers_[l].count; ++j) g[layers_[l].offset + j] *= std::min(1.0, limit / (norm + 1e-6));
+    }
+    for (std::size_t l = 0; l < layers_.size(); ++l) usual_[l] = first_ ? squares[l] : 0.9 * usual_[l] + 0.1 * squares[l];
+    first_ = false;
+    return g;
+  }
+
+ private:
+  static double square(const Vec& g, const Layer& layer) {
+    double sum = 0;
+    for (std::size_t j = 0; j < layer.count; ++j) sum += g[layer.offset + j] * g[layer.offset + j];
+    return sum;
+  }
+
+  double limit_;
+  std::vector<Layer> layers_;
+  Vec usual_;
+  bool first_ = true;
+};
+
+inline Course topk_sgd(const Problem& problem, const Rule& rule, int workers, std::int64_t steps, std::size_t k) {
+  const auto count = static_cast<std::size_t>(workers);
+  const Layer whole{0, problem.size, k};
+  Vec w = problem.start();
+  std::vector<Debtor> debtors(count, Debtor(rule, problem.size));
+  std::vector<OwnClip> clips(count, OwnClip(rule.clip_norm, {whole}));
+  Course run;
+  for (std::int64_t t = 0; t < steps; ++t) {
+    Ranks sent;
+    for (std::size_t p = 0; p < count; ++p) {
+      sent.push_back(debtors[p].send(clips[p](problem.gradient(w, static_cast<int>(p), t)), t, {whole}));
+    }
+    move(w, rule, sent, t);
     run.steps.emplace_back(count, w);
   }
   run.end = run.steps.back();

@@ -35,6 +35,13 @@ struct OptimizerOptions {
   double base_lr() const;
 };
 
+// What a strategy asks of an optimizer: it decides which state is held.
+enum class OptimizerUse {
+  kSteps,       // step(): the dense rule, on a mean of gradients or on a worker's own
+  kDirections,  // direction() and decay(): a worker's own gradient, for what is sent in part and late
+  kNothing      // others move the weights: servers
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -43,10 +50,37 @@ class Optimizer {
   // gradient's norm over the whole range is limited first, as torch's clip_grad_norm_ does.
   void step(std::span<float> weights, std::span<const float> grads, float scale = 1.0F);
 
+  // Counts a step of directions. step() counts itself.
+  void begin_step() { ++steps_; }
+  // What a worker's own gradient asks the weights to lose, in units of weights, where the mean over `workers` is applied
+  // later, entry by entry. `grads` times the factor that is returned is that direction.
+  //   sgd    lr / (1 - momentum) g: all that momentum would ever make of g
+  //   adam   v <- beta2 v + (1 - beta2) g^2;  lr g / (sqrt(v / workers / (1 - beta2^t)) + eps): the variance of a mean
+  //          of P gradients is a P-th of one's. Changes grads
+  virtual float direction(std::size_t offset, std::span<float> grads, int workers) = 0;
+  // The share of the last step's motion that the next one keeps: momentum, or adam's beta1.
+  virtual double memory() const = 0;
+  // The weight decay of one step for weights that directions move: as strong as the dense rule's in the long run.
+  void decay(std::span<float> weights) const;
+
   double lr() const { return options_.lr; }
   void set_lr(double lr) { options_.lr = lr; }
   const OptimizerOptions& options() const { return options_; }
-  double seconds() const { return seconds_; }              // time spent in step() since construction
+
+  // Time in its scope counts as update: whoever moves weights in another way than by step() holds one.
+  class Timed {
+   public:
+    explicit Timed(Optimizer& optimizer);
+    ~Timed();
+    Timed(const Timed&) = delete;
+    Timed& operator=(const Timed&) = delete;
+
+   private:
+    Optimizer& optimizer_;
+    double began_;
+  };
+  [[nodiscard]] Timed timed() { return Timed(*this); }
+  double seconds() const { return seconds_; }              // counted as update since construction
   void set_clock(const Clock& clock) { clock_ = &clock; }  // of that time; the machine's unless set
 
   virtual void visit(StateVisitor& v) = 0;
@@ -54,15 +88,19 @@ class Optimizer {
  protected:
   explicit Optimizer(const OptimizerOptions& options) : options_(options) { options_.lr = options.base_lr(); }
   virtual void update(std::span<float> weights, std::span<const float> grads, float scale) = 0;
+  virtual double long_rate() const = 0;  // how far a constant gradient moves a weight in a step, in the long run
 
   OptimizerOptions options_;
+  std::int64_t steps_ = 0;
 
  private:
   const Clock* clock_ = nullptr;
   double seconds_ = 0.0;
+  bool timing_ = false;
 };
 
 // Throws ConfigError for combinations that make no sense (Nesterov without momentum, …).
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::size_t count);
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::size_t count,
+                                          OptimizerUse use = OptimizerUse::kSteps);
 
 }  // namespace slipstream

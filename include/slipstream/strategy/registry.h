@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registry: the strategies there are, with what `list` and `explain` tell of them. A strategy class joins by one static
-// function `info()` and one line in builtin_strategies() (or, from outside, Registry::add).
+// Registry: the strategies there are, with what `list` and `explain` tell of them. A strategy of this library joins by
+// its card (src/strategy/cards/NAME.md) and one line in Registry::builtin(), one from outside by Registry::add.
 #pragma once
 
 #include <slipstream/base/option.h>

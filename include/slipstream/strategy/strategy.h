@@ -36,6 +36,12 @@ class Strategy {
   virtual ~Strategy() = default;
   virtual bool needs_servers() const { return false; }  // see Fabric::servers and server/client.h
   virtual BucketRule buckets() const { return BucketRule::by_bytes(1 << 20, 25 << 20); }
+  // What is asked of the optimizer, and so which state it holds.
+  virtual OptimizerUse optimizer_use() const { return needs_servers() ? OptimizerUse::kNothing : OptimizerUse::kSteps; }
+  // Does clip_norm limit each worker's own gradient, before on_bucket_ready? It must where part of a gradient is owed or
+  // goes to servers; else the optimizer limits what is stepped, such as the mean.
+  virtual bool clips_own() const { return optimizer_use() != OptimizerUse::kSteps; }
+
   virtual void on_start(Step&) {}
   virtual void on_bucket_ready(Step& s, const Bucket&) { s.left_alone = true; }
   virtual void on_step(Step&) = 0;

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// LagsMeter: the times that LAGS plans with, taken while it trains: how long backward works between one layer's gradient
+// and the next, what a selection costs, what the link costs. All ranks hold the same figures afterwards. It decides
+// nothing.
+#pragma once
+
+#include <slipstream/strategy/strategy.h>
+
+#include <vector>
+
+#include "strategy/lags_plan.h"
+
+namespace slipstream {
+
+class LagsMeter {
+ public:
+  LagsMeter() = default;
+  explicit LagsMeter(std::vector<std::size_t> counts);  // elements by layer, in the order of backward
+
+  // Around the work of a bucket hook: the time between two hooks is backward's.
+  void enter(std::size_t layer, double now);
+  void leave(double now) { left_at_ = now; }
+  void end_step() { ++steps_; }
+
+  // Means over the steps since the last call, over all ranks; measures the link and a selection of this density. Blocks.
+  LagsTimes take(Step& s, double density);
+
+  const std::vector<std::size_t>& counts() const { return counts_; }
+
+ private:
+  std::vector<std::size_t> counts_;
+  std::vector<double> backward_s_;  // by layer: sums
+  std::int64_t steps_ = 0;
+  double left_at_ = 0;
+};
+
+}  // namespace slipstream
