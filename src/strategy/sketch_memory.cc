@@ -13,12 +13,12 @@ namespace slipstream {
 namespace {
 
 constexpr std::size_t kChunk = 2048;             // floats handled at a time: v and g of a chunk share the first cache
-constexpr std::size_t kLeastSample = 8192;       // coordinates whose exact sums tell what could be found
+constexpr std::size_t kLeastSample = 16384;      // coordinates whose exact sums tell what could be found
 constexpr std::uint64_t kSampleStream = 3;       // of random numbers, beside a sketch's own
 constexpr double kTolerance = 0.1, kStep = 1.5;  // of the recall, and of the columns
 
 std::size_t sample_size(const SketchPlan& plan) {
-  return std::min(plan.coordinates, std::max(kLeastSample, 2 * plan.k));
+  return std::min(plan.coordinates, std::max(kLeastSample, 4 * plan.k));
 }
 
 // One coordinate from each of `count` equal stretches of 0 … n-1: different ones, in ascending order.
@@ -145,7 +145,8 @@ void SketchMemory::apply(Step& s, const Sparse& picked, std::span<const float> s
 }
 
 // From a sample of the coordinates, with exact sums: a table without collisions would choose those whose sketched parts
-// have the largest sums, of which the exact sums pick the k largest. Their energy, scaled up, is what could be found.
+// have the largest sums, of which the exact sums pick the k largest. The recall is the energy of what was picked of the
+// sample as a share of theirs: both meet the same few very large entries, or miss them.
 void SketchMemory::follow_recall(Step& s, const Sparse& picked) {
   if (options_.columns || shape_.identity || plan_.coordinates == 0 || !SketchPlan::looks_at_recall(s.t)) return;
   const std::vector<std::uint32_t> at = sample(plan_.coordinates, sample_size(plan_), s.t);
@@ -172,8 +173,12 @@ void SketchMemory::follow_recall(Step& s, const Sparse& picked) {
   for (const std::uint32_t j : candidates.indices) values.push_back(exact[j]);
   select_.pick(values, std::min(of(plan_.k), values.size()), best);
   double could = 0, did = 0;
-  for (const float x : best.values) could += square(x) / share;
-  for (const float x : picked.values) did += square(x);
+  for (const float x : best.values) could += square(x);
+  std::size_t pick = 0;
+  for (std::size_t j = 0; j < count; ++j) {
+    while (pick < picked.indices.size() && chosen_[picked.indices[pick]] < at[j]) ++pick;
+    if (pick < picked.indices.size() && chosen_[picked.indices[pick]] == at[j]) did += square(exact[j]);
+  }
   recall_ = could > 0 ? did / could : 1.0;
 
   double columns = static_cast<double>(shape_.columns);
