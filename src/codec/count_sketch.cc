@@ -49,6 +49,12 @@ float median_of(std::span<float> values) {
   return values[values.size() / 2] + 0.0F;  // -0 becomes +0
 }
 
+float agreed_min(std::span<const float> values) {
+  const auto [least, greatest] = std::minmax_element(values.begin(), values.end());
+  if (*least > 0) return *least;
+  return *greatest < 0 ? *greatest : 0.0F;
+}
+
 // A range of coordinates as: some of a block, whole blocks, some of a block.
 struct Cut {
   Cut(std::size_t offset, std::size_t count)
@@ -60,7 +66,7 @@ struct Cut {
 }  // namespace
 
 CountSketch::CountSketch(SketchShape shape) : shape_(legal(shape)) {
-  Rng keys(shape_.seed);
+  Rng keys(shape_.seed, sketch::kKeyStream);
   seed_key_ = keys.next();
   for (int row = 0; row < shape_.rows; ++row) row_keys_.push_back(keys.next());
   lines_.resize((static_cast<std::size_t>(shape_.rows) * shape_.columns + kBlock - 1) / kBlock);
@@ -120,7 +126,8 @@ float CountSketch::estimate_one(std::size_t i) const {
     const float cell = table()[row * shape_.columns + place.cell(lane)];
     values[row] = place.negated(lane) ? -cell : cell;
   }
-  return median_of(std::span(values).first(row_keys_.size()));
+  const auto all = std::span(values).first(row_keys_.size());
+  return shape_.estimate == sketch::Estimate::kMin ? agreed_min(all) : median_of(all);
 }
 
 void CountSketch::estimate(std::size_t offset, std::span<float> out) const {
@@ -133,7 +140,7 @@ void CountSketch::estimate(std::size_t offset, std::span<float> out) const {
   }
   const Cut cut(offset, out.size());
   for (std::size_t j = 0; j < cut.head; ++j) out[j] = estimate_one(offset + j);
-  sketch::estimate_blocks(cells(), (offset + cut.head) / kBlock, out.data() + cut.head, cut.blocks);
+  sketch::estimate_blocks(cells(), shape_.estimate, (offset + cut.head) / kBlock, out.data() + cut.head, cut.blocks);
   for (std::size_t j = cut.head + cut.blocks * kBlock; j < out.size(); ++j) out[j] = estimate_one(offset + j);
 }
 

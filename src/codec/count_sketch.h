@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // CountSketch: a long vector seen through a small table of rows × columns floats. Each row adds every coordinate, with
-// a random sign, to one random cell; the median over the rows of (sign × cell) estimates a coordinate. The table is
-// linear: the sketch of a sum is the sum of the sketches, so the large coordinates of a sum over workers are found from
+// a random sign, to one random cell; the median over the rows of (sign × cell) estimates a coordinate, or their min,
+// which finds large ones with fewer false alarms (Estimate, codec/sketch_kernels.h). The table is linear: the sketch of a sum is the sum of the sketches, so the large coordinates of a sum over workers are found from
 // the summed tables alone, even where they are large on no single worker.
 //
 // Error of one row's estimate of x_i: mean 0, variance (|x|² - |x_B|²) / columns, x_B the 16 coordinates of i's block.
@@ -35,6 +35,7 @@ struct SketchShape {
   std::size_t columns = 16384;  // a multiple of 16; the error shrinks with the square root of them
   std::uint64_t seed = 0;       // the same on all workers
   bool identity = false;        // one row, cell i holds coordinate i as it is (any columns): exact, for comparisons
+  sketch::Estimate estimate = sketch::Estimate::kMedian;  // does not change the table
 };
 
 class CountSketch {

@@ -156,7 +156,19 @@ HWY_INLINE V median(V* v) {
   }
 }
 
+// Of the least and the greatest row at most one has the sign that all rows agree on; where they do not agree, neither.
 template <std::size_t kRows>
+HWY_INLINE V agreed_min(const V* v) {
+  V least = v[0], greatest = v[0];
+  SLIPSTREAM_UNROLL
+  for (std::size_t row = 1; row < kRows; ++row) {
+    least = hn::Min(least, v[row]);
+    greatest = hn::Max(greatest, v[row]);
+  }
+  return hn::Add(hn::Max(least, hn::Zero(D())), hn::Min(greatest, hn::Zero(D())));
+}
+
+template <std::size_t kRows, Estimate kRule>
 HWY_INLINE void EstimateChunk(const Table<const float> table, const Places& places, float* out, std::size_t blocks) {
   for (std::size_t b = 0; b < blocks; ++b, out += kBlock) {
     SLIPSTREAM_UNROLL
@@ -174,7 +186,13 @@ HWY_INLINE void EstimateChunk(const Table<const float> table, const Places& plac
         estimates[row] = hn::Xor(permute(hn::Load(D(), at), word), sign);
       }
       // Which of two zeros is the lesser differs between processors; adding +0 makes both +0.
-      hn::StoreU(hn::Add(median<kRows>(estimates), hn::Zero(D())), D(), out + v * kLanes);
+      V estimate;
+      if constexpr (kRule == Estimate::kMin) {
+        estimate = agreed_min<kRows>(estimates);
+      } else {
+        estimate = median<kRows>(estimates);
+      }
+      hn::StoreU(hn::Add(estimate, hn::Zero(D())), D(), out + v * kLanes);
     }
   }
 }
@@ -198,9 +216,14 @@ void AddRows(const Table<float>& table, std::size_t first_block, const float* va
 }
 
 template <std::size_t kRows>
-void EstimateRows(const Table<const float>& table, std::size_t first_block, float* out, std::size_t blocks) {
+void EstimateRows(const Table<const float>& table, Estimate rule, std::size_t first_block, float* out,
+                  std::size_t blocks) {
   each_chunk(table, first_block, blocks, [&](const Places& places, std::size_t done, std::size_t count) HWY_ATTR {
-    EstimateChunk<kRows>(table, places, out + done * kBlock, count);
+    if (rule == Estimate::kMin) {
+      EstimateChunk<kRows, Estimate::kMin>(table, places, out + done * kBlock, count);
+    } else {
+      EstimateChunk<kRows, Estimate::kMedian>(table, places, out + done * kBlock, count);
+    }
   });
 }
 
@@ -231,8 +254,9 @@ void AddBlocks(const Table<float>& table, std::size_t first_block, const float* 
   SLIPSTREAM_FOR_ROWS(AddRows, table.keys.rows.size(), table, first_block, values, blocks)
 }
 
-void EstimateBlocks(const Table<const float>& table, std::size_t first_block, float* out, std::size_t blocks){
-    SLIPSTREAM_FOR_ROWS(EstimateRows, table.keys.rows.size(), table, first_block, out, blocks)}
+void EstimateBlocks(const Table<const float>& table, Estimate rule, std::size_t first_block, float* out,
+                    std::size_t blocks){
+    SLIPSTREAM_FOR_ROWS(EstimateRows, table.keys.rows.size(), table, rule, first_block, out, blocks)}
 #undef SLIPSTREAM_FOR_ROWS
 
 std::size_t CollectAbove(const float* values, std::size_t count, std::uint32_t first_index, std::int32_t threshold,
@@ -273,8 +297,9 @@ void add_blocks(const Table<float>& table, std::size_t first_block, const float*
   HWY_DYNAMIC_DISPATCH(AddBlocks)(table, first_block, values, blocks);
 }
 
-void estimate_blocks(const Table<const float>& table, std::size_t first_block, float* out, std::size_t blocks) {
-  HWY_DYNAMIC_DISPATCH(EstimateBlocks)(table, first_block, out, blocks);
+void estimate_blocks(const Table<const float>& table, Estimate rule, std::size_t first_block, float* out,
+                     std::size_t blocks) {
+  HWY_DYNAMIC_DISPATCH(EstimateBlocks)(table, rule, first_block, out, blocks);
 }
 
 std::size_t collect_above(std::span<const float> values, std::uint32_t first_index, std::int32_t threshold,

@@ -27,6 +27,17 @@ namespace slipstream::sketch {
 inline constexpr std::size_t kBlock = 16;
 inline constexpr int kMaxRows = 15;
 
+// Streams of random numbers (the second argument of Rng): hash keys and a random fill made from one seed do not share
+// their draws.
+inline constexpr std::uint64_t kKeyStream = 1, kFillStream = 2;
+
+// How the rows' estimates of a coordinate become one.
+enum class Estimate {
+  kMedian,  // unbiased
+  kMin,  // 0 unless all rows agree in sign, else the smallest magnitude: never larger than the coordinate by more than
+         // the least of the rows' errors, so what is not there rarely looks large. For finding, not for applying
+};
+
 struct Place {
   std::uint32_t line;
   std::uint32_t word;  // signs and lane_xor
@@ -68,8 +79,9 @@ struct Table {
 // Adds `blocks` whole blocks, the first of them block number `first_block`.
 void add_blocks(const Table<float>& table, std::size_t first_block, const float* values, std::size_t blocks);
 
-// out = the median over the rows (an odd number), never -0. All cells must be finite.
-void estimate_blocks(const Table<const float>& table, std::size_t first_block, float* out, std::size_t blocks);
+// out = the median over the rows (an odd number) or their min, never -0. All cells must be finite.
+void estimate_blocks(const Table<const float>& table, Estimate rule, std::size_t first_block, float* out,
+                     std::size_t blocks);
 
 // The order in which coordinates are heavier: by magnitude (as its bits), then the lower index first.
 inline std::uint64_t rank_of(std::uint32_t magnitude_bits, std::uint32_t index) {

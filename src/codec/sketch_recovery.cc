@@ -107,7 +107,7 @@ std::vector<std::uint32_t> CountSketch::heavymix(std::size_t d, std::size_t k, s
   if (k == 0) return {};
   const std::int32_t threshold = bits_below_root(l2_squared() / static_cast<double>(k));
   const std::vector<std::uint32_t> heavy = select(d, k, threshold);
-  Rng random(rng_seed);
+  Rng random(rng_seed, sketch::kFillStream);
   // The draws number the coordinates that are not heavy; walking along the heavy ones turns them into indices.
   std::vector<std::uint32_t> chosen = draw_below(d - heavy.size(), k - heavy.size(), random);
   std::size_t passed = 0;

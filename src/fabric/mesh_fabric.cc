@@ -7,12 +7,11 @@
 
 #include "fabric/mesh_sum.h"
 #include "fabric/own_address.h"
+#include "fabric/sum_rule.h"
+#include "fabric/wire.h"
 
 namespace slipstream {
 namespace {
-
-// A sum of so few bytes, counted over all peers, goes to everybody at once: one delay instead of two.
-constexpr std::size_t kShortBytes = 64 << 10;
 
 class Message final : public Pending {
  public:
@@ -98,8 +97,6 @@ MeshFabric::~MeshFabric() = default;
 
 InFlight MeshFabric::sum(std::span<float> values, Wire wire) {
   if (size() == 1 || values.empty()) return {};
-  const std::size_t width = wire == Wire::kFp32 ? sizeof(float) : sizeof(std::uint16_t);
-  const auto peers = static_cast<std::size_t>(size() - 1);
   const auto reserve = [this](Tag tag, const std::vector<std::uint64_t>& sends, std::uint64_t receives) {
     MessageNumbers numbers;
     for (int r = 0; r < size(); ++r) {
@@ -113,7 +110,7 @@ InFlight MeshFabric::sum(std::span<float> values, Wire wire) {
     }
     return numbers;
   };
-  if (values.size() * width * peers <= kShortBytes) {
+  if (is_short_sum(static_cast<double>(values.size() * wire_width(wire)), size())) {
     const auto numbers = reserve(kShortSumTag, std::vector<std::uint64_t>(static_cast<std::size_t>(size()), 1), 1);
     return InFlight(std::make_unique<MeshExchange>(mesh_->shared(), size(), values, wire, numbers));
   }

@@ -14,8 +14,6 @@ namespace {
 
 using Kind = MeshCommand::Kind;
 
-std::size_t width_of(Wire wire) { return wire == Wire::kFp32 ? sizeof(float) : sizeof(std::uint16_t); }
-
 std::span<const float> as_floats(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const float*>(bytes.data()), bytes.size() / sizeof(float)};
 }
@@ -50,7 +48,7 @@ MeshExchange::MeshExchange(std::shared_ptr<MeshCore> mesh, int size, std::span<f
     : Pending(std::move(mesh), fmt::format("sum of {} floats", values.size()), 2 * pairs(size)),
       values_(values),
       wire_(wire) {
-  const std::size_t bytes = values.size() * width_of(wire);
+  const std::size_t bytes = values.size() * wire_width(wire);
   mine_.resize(bytes);
   all_.resize(bytes * static_cast<std::size_t>(size));
   if (wire == Wire::kFp32) {
@@ -120,7 +118,7 @@ MeshSum::MeshSum(std::shared_ptr<MeshCore> mesh, int size, std::span<float> valu
       values_(values),
       wire_(wire),
       share_(sum_shard(values.size(), size)),
-      width_(width_of(wire)),
+      width_(wire_width(wire)),
       reduce_(reduce),
       spread_(spread) {
   for (const auto c : messages(values.size(), size)) chunks_.push_back(static_cast<std::size_t>(c));

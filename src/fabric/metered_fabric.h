@@ -4,9 +4,9 @@
 // long it was on the wire and how long the worker was blocked in wait(). The one place where traffic is measured;
 // strategies carry no timers.
 //
-// Bytes of a collective are those its algorithm moves: a sum is a ring all-reduce, 2 (P-1)/P of the data each way (with
-// 16 bits a scatter and a gather of P equal shards); a gather sends its own part to P-1 others. What stays
-// in the same process is on no wire: it counts as time, not as bytes. Time during which several operations are on the
+// Bytes of a collective are those its algorithm moves: a sum is a reduce-scatter and an all-gather, 2 (P-1)/P of the
+// data each way (with 16 bits of P equal shards; a short sum, which goes whole to everybody, counts the same); a gather
+// sends its own part to P-1 others. What stays in the same process is on no wire: it counts as time, not as bytes. Time during which several operations are on the
 // wire counts once.
 #pragma once
 

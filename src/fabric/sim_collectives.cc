@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/vec.h"
+#include "fabric/sum_rule.h"
 #include "fabric/wire.h"
 
 namespace slipstream {
@@ -14,13 +15,6 @@ namespace {
 
 std::string_view sum_name(Wire wire) {
   return wire == Wire::kFp32 ? "sum" : wire == Wire::kFp16 ? "sum in fp16" : "sum in bf16";
-}
-
-void round_to(Wire wire, std::span<float> values) {
-  if (wire == Wire::kFp32) return;
-  std::vector<std::uint16_t> rounded(values.size());
-  wire_encode(wire, values, rounded);
-  wire_decode(wire, rounded, values);
 }
 
 }  // namespace
@@ -36,8 +30,8 @@ struct SimCollectives::Collective {
   bool broken = false;
   double ends_at = std::numeric_limits<double>::infinity();
 
-  int rounds = 0;  // of its ring algorithm …
-  double round_bytes = 0.0;
+  int rounds = 0;            // of everybody sending to everybody …
+  double round_bytes = 0.0;  // … so much each
 
   std::vector<std::vector<float>> parts;  // sum: by rank, emptied as they are added
   std::size_t added = 0;
@@ -55,7 +49,7 @@ struct SimCollectives::Collective {
         std::vector<float>().swap(parts[added]);
       }
     }
-    if (added == parts.size()) round_to(wire, total);
+    if (added == parts.size()) wire_round(wire, total);
   }
 
   std::string absent(int seen_from) const;
@@ -133,7 +127,7 @@ void SimCollectives::start_if_complete(const std::shared_ptr<Collective>& collec
   }
   if (collective->broken) return;
   const double now = core_.scheduler.now();
-  collective->ends_at = core_.ports.ring(collective->rounds, collective->round_bytes, now);
+  collective->ends_at = core_.ports.exchange(collective->rounds, collective->round_bytes, now);
   core_.wake_waiting_for(collective.get(), collective->ends_at);
   std::erase_if(under_way_, [now](const auto& old) { return old->ends_at <= now; });
   under_way_.push_back(collective);
@@ -144,14 +138,18 @@ InFlight SimCollectives::sum(int rank, std::span<float> values, Wire wire) {
   const std::string_view kind = sum_name(wire);
   auto collective = join(rank, kind, values.size_bytes());
   collective->wire = wire;
-  collective->rounds = 2 * (core_.hosts.workers - 1);
-  collective->round_bytes =
-      wire == Wire::kFp32 ? static_cast<double>(values.size_bytes()) / core_.hosts.workers
-                          : static_cast<double>(sum_shard(values.size(), core_.hosts.workers) * sizeof(std::uint16_t));
+  const int ranks = core_.hosts.workers;
+  const std::size_t width = wire_width(wire);
+  const auto bytes = static_cast<double>(values.size() * width);
+  const bool is_short = is_short_sum(bytes * core_.ports.bytes_scale(), ranks);
+  collective->rounds = is_short ? 1 : 2;
+  collective->round_bytes = is_short              ? bytes
+                            : wire == Wire::kFp32 ? bytes / ranks
+                                                  : static_cast<double>(sum_shard(values.size(), ranks) * width);
   collective->parts.resize(static_cast<std::size_t>(core_.hosts.workers));
   auto& part = collective->parts[static_cast<std::size_t>(rank)];
   part.assign(values.begin(), values.end());
-  round_to(wire, part);
+  wire_round(wire, part);
   collective->add_parts();
   auto operation =
       std::make_unique<CollectiveOperation>(core_, rank, fmt::format("{} of {} bytes", kind, values.size_bytes()),
@@ -170,7 +168,7 @@ InFlight SimCollectives::gather(int rank, std::span<const std::byte> mine, std::
     return {};
   }
   auto collective = join(rank, "gather", mine.size());
-  collective->rounds = core_.hosts.workers - 1;
+  collective->rounds = 1;
   collective->round_bytes = static_cast<double>(mine.size());
   collective->all.resize(all.size());
   std::memcpy(collective->all.data() + static_cast<std::size_t>(rank) * mine.size(), mine.data(), mine.size());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Collective operations of a simulated job. A rank's n-th collective meets every other rank's n-th; kind and size must
-// agree. It begins when the last rank has issued it and takes what a ring algorithm takes on these links. A sum adds in
-// rank order, in fp32, so that its result does not depend on who came when; with 16 bits on the wire every part is
+// agree. It begins when the last rank has issued it and takes what the mesh's algorithm (fabric/mesh_sum.h) takes on
+// these links: everybody sends to everybody, once, or for a sum that is not short twice. A sum adds in rank order, in fp32, so that its result does not depend on who came when; with 16 bits on the wire every part is
 // rounded before and the total after.
 //
 // A collective that lost a rank (crash, partition, a rank that gave up) ends in a FabricError at each rank's deadline.

@@ -25,7 +25,7 @@ SimPorts::SimPorts(int ranks, SimHosts hosts, LinkModel link, LinkOverrides over
       bytes_scale_(bytes_scale),
       faults_(faults),
       egress_free_(static_cast<std::size_t>(ranks)),
-      ingress_free_(static_cast<std::size_t>(ranks)) {
+      ingress_(static_cast<std::size_t>(ranks)) {
   check_link(link_);
   for (const auto& [pair, special] : overrides_) {
     check_link(special);
@@ -51,30 +51,47 @@ SimPorts::Passage SimPorts::send(int from, int to, double bytes, double now) {
   const LinkModel through = link(from, to);
   const double busy_s = bytes * bytes_scale_ / through.bytes_per_s;
   double& egress = egress_free_[static_cast<std::size_t>(from)];
-  double& ingress = ingress_free_[static_cast<std::size_t>(to)];
   egress = std::max(now, egress) + busy_s;
-  ingress = std::max(egress + through.latency_s, ingress + busy_s);
-  return {egress, ingress};
+  return {egress, book(ingress_[static_cast<std::size_t>(to)], egress - busy_s + through.latency_s, busy_s, now)};
 }
 
-double SimPorts::ring(int rounds, double bytes, double now) {
-  LinkModel slowest = link_;
+double SimPorts::book(Bookings& port, double earliest, double seconds, double now) {
+  while (!port.empty() && port.begin()->second <= now) port.erase(port.begin());
+  double begin = earliest;
+  for (const auto& [from, until] : port) {
+    if (begin + seconds <= from + 1e-6 * seconds) break;  // gaps that fit but for rounding do fit
+    begin = std::max(begin, until);
+  }
+  if (seconds > 0) port[begin] = begin + seconds;
+  return begin + seconds;
+}
+
+double SimPorts::exchange(int rounds, double bytes, double now) {
   const int ranks = hosts_.workers;
-  const auto ports = static_cast<std::ptrdiff_t>(ranks);
+  double latency_s = link_.latency_s, s_per_byte = (ranks - 1) / link_.bytes_per_s;  // of the slowest port
   if (!overrides_.empty() || !faults_.empty()) {
-    slowest = link(ranks - 1, 0);
-    for (int r = 0; r + 1 < ranks; ++r) {
-      const LinkModel next = link(r, r + 1);
-      slowest.bytes_per_s = std::min(slowest.bytes_per_s, next.bytes_per_s);
-      slowest.latency_s = std::max(slowest.latency_s, next.latency_s);
+    latency_s = s_per_byte = 0;
+    for (int r = 0; r < ranks; ++r) {
+      double out = 0, in = 0;
+      for (int peer = 0; peer < ranks; ++peer) {
+        if (peer == r) continue;
+        const LinkModel there = link(r, peer), back = link(peer, r);
+        out += 1 / there.bytes_per_s;
+        in += 1 / back.bytes_per_s;
+        latency_s = std::max(latency_s, there.latency_s);
+      }
+      s_per_byte = std::max({s_per_byte, out, in});
     }
   }
   double start = now;
-  for (auto* free_at : {&egress_free_, &ingress_free_}) {
-    start = std::max(start, *std::max_element(free_at->begin(), free_at->begin() + ports));
+  for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r) {
+    start = std::max({start, egress_free_[r], ingress_[r].empty() ? now : ingress_[r].rbegin()->second});
   }
-  const double end = start + rounds * (slowest.latency_s + bytes * bytes_scale_ / slowest.bytes_per_s);
-  for (auto* free_at : {&egress_free_, &ingress_free_}) std::fill_n(free_at->begin(), ports, end);
+  const double end = start + rounds * (latency_s + bytes * bytes_scale_ * s_per_byte);
+  for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r) {
+    egress_free_[r] = end;
+    ingress_[r] = {{start, end}};
+  }
   return end;
 }
 

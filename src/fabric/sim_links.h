@@ -2,7 +2,8 @@
 //
 // The links of a simulated job. Each rank has one port, full duplex; either direction serialises what passes it. A link
 // between two ranks has a latency and a bandwidth. SimPorts says when something that is sent arrives, and books the
-// ports until then. Bookings are made in the order of issue and never moved.
+// ports for it. Bookings are made in the order of issue and never moved: what is sent waits for what the sender sent
+// before, and passes the receiver's port in the first gap that it fits.
 #pragma once
 
 #include <map>
@@ -34,19 +35,25 @@ class SimPorts {
 
   Passage send(int from, int to, double bytes, double now);
 
-  // The end of an algorithm in which all workers pass `bytes` on to their right-hand neighbour, `rounds` times in step,
-  // so that the slowest link sets the pace. It begins when all ports are free and keeps them until it ends.
-  double ring(int rounds, double bytes, double now);
+  // The end of an algorithm in which every worker sends `bytes` to every other one, `rounds` times in step, so that the
+  // slowest port and the longest delay set the pace. It begins when all ports are free and keeps them until it ends.
+  double exchange(int rounds, double bytes, double now);
+
+  double bytes_scale() const { return bytes_scale_; }
 
  private:
-  LinkModel link(int from, int to) const;  // as it is now, faults included
+  using Bookings = std::map<double, double>;  // begin and end, in order, without overlaps
+
+  LinkModel link(int from, int to) const;                                           // as it is now, faults included
+  static double book(Bookings& port, double earliest, double seconds, double now);  // its end
 
   SimHosts hosts_;
   LinkModel link_;
   LinkOverrides overrides_;
   double bytes_scale_;
   const SimFaults& faults_;
-  std::vector<double> egress_free_, ingress_free_;  // by rank
+  std::vector<double> egress_free_;  // by rank
+  std::vector<Bookings> ingress_;
 };
 
 }  // namespace slipstream

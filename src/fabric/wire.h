@@ -7,14 +7,20 @@
 
 #include <slipstream/fabric/fabric.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
 namespace slipstream {
 
-// `wire` is kFp16 or kBf16 in all of these.
+// `wire` is kFp16 or kBf16 in these.
 void wire_encode(Wire wire, std::span<const float> values, std::span<std::uint16_t> out);
 void wire_decode(Wire wire, std::span<const std::uint16_t> payload, std::span<float> out);
 void wire_add(Wire wire, std::span<const std::uint16_t> payload, std::span<float> out);  // out = out + payload
+
+// Values as they are after the wire: with fp32 as they were.
+void wire_round(Wire wire, std::span<float> values);
+// Bytes of a value.
+inline std::size_t wire_width(Wire wire) { return wire == Wire::kFp32 ? sizeof(float) : sizeof(std::uint16_t); }
 
 }  // namespace slipstream

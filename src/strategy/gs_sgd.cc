@@ -1,14 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strategy/gs_sgd.h"
 
+#include <slipstream/base/error.h>
+
 #include "fabric/metered_fabric.h"
+#include "fabric/wire.h"
+#include "topology/link_probe.h"
 
 namespace slipstream {
 
 void GsSgd::on_start(Step& s) {
-  options_.check_optimizer(s.opt.options());
-  memory_.emplace(options_, s.model, static_cast<float>(s.opt.options().momentum));
-  exact_.resize(memory_->plan().owed_count());
+  memory_.emplace(options_, s.model, s.opt.memory(), options_.format(s.net.size()));
+  sent_.resize(memory_->plan().chosen);
+  along_tree_ = options_.topology == "tree" || (options_.topology == "auto" && tree_is_faster(s.net));
+}
+
+// Of two workers each is the other's tree.
+bool GsSgd::tree_is_faster(Fabric& net) {
+  const SketchPlan& plan = memory_->plan();
+  if (net.size() <= 2 || plan.coordinates == 0) return false;
+  std::vector<float> values;
+  const LinkCost direct = probe_cost(net, [&](std::size_t bytes) {
+    values.resize(bytes / sizeof(float));
+    net.sum(values).wait();
+  });
+  const LinkCost tree = probe_cost(net, [&](std::size_t bytes) {
+    values.resize(bytes / sizeof(float));
+    tree_.sum(net, values);
+  });
+  const double width = static_cast<double>(wire_width(options_.format(net.size())));
+  const auto cells = static_cast<double>(SketchPlan::cells(plan.shape)), chosen = static_cast<double>(plan.chosen);
+  // The second round's way back carries little: half of a sum.
+  const double direct_s = direct.seconds(width * cells) + direct.seconds(width * chosen / 2);
+  return tree.seconds(sizeof(float) * cells) + tree.seconds(sizeof(float) * chosen) < direct_s;
 }
 
 void GsSgd::on_bucket_ready(Step& s, const Bucket& bucket) {
@@ -16,38 +40,78 @@ void GsSgd::on_bucket_ready(Step& s, const Bucket& bucket) {
 }
 
 void GsSgd::on_step(Step& s) {
-  const auto message = memory_->message();   // (2)
-  sum(s, message);                           // (3)
-  const auto chosen = memory_->choose(s.t);  // (4)
-  if (!exact_.empty()) {
-    memory_->owed(chosen, exact_);
-    sum(s, exact_);  // (5)
-  }
-  const Sparse largest = memory_->largest(chosen, exact_);  // (6)
-  memory_->apply(s, largest);                               // (7) (8)
+  InFlight small = s.net.sum(memory_->small());
+  const auto table = memory_->table();        // (2)
+  sum(s, table);                              // (3)
+  const auto& chosen = memory_->choose(s.t);  // (4)
+  memory_->leaving(s, chosen, sent_);         // (5)
+  Sparse lost;
+  const Sparse picked = pick(s, sent_, lost);  // (5) (6)
+  memory_->follow_recall(s, picked);
+  small.wait();
+  memory_->apply(s, picked, sent_, lost);  // (7) (8)
 }
 
 void GsSgd::sum(Step& s, std::span<float> values) {
-  if (options_.topology == "tree") {
+  if (along_tree_) {
     tree_.sum(s.net, values);
   } else {
-    s.net.sum(values).wait();
+    s.net.sum(values, options_.format(s.net.size())).wait();
   }
 }
 
+Sparse GsSgd::pick(Step& s, std::span<float> values, Sparse& lost) {
+  const std::size_t k = memory_->plan().k;
+  if (along_tree_) {
+    std::vector<float> sums(values.begin(), values.end());
+    tree_.sum(s.net, sums);
+    return pick_by_shares(sums, k, s.net.size(), select_);
+  }
+  const Wire wire = options_.format(s.net.size());
+  wire_round(wire, values);  // what that takes away was not sent, and stays owed
+  return direct_.pick(s.net, values, k, wire, lost);
+}
+
 double GsSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
-  const SketchPlan plan(options, q.model);
-  const auto bytes = [&](std::size_t count) {
-    return options.topology == "tree" ? TreeSum::bytes_sent(count, q.rank, q.workers)
-                                      : MeteredFabric::sum_bytes(count, q.workers);
-  };
-  return bytes(plan.message_count()) + bytes(plan.owed_count());
+  const Wire wire = options.format(q.workers);
+  const SketchPlan plan(options, q.model, wire);
+  const std::size_t cells = plan.coordinates == 0 ? 0 : SketchPlan::cells(plan.shape);
+  double bytes = MeteredFabric::sum_bytes(plan.small_count, q.workers);
+  if (!options.columns && !plan.shape.identity && plan.coordinates > 0 && SketchPlan::looks_at_recall(q.t)) {
+    bytes += SketchMemory::recall_bytes(plan, q.workers);
+  }
+  if (options.topology == "tree") {
+    return bytes + TreeSum::bytes_sent(cells, q.rank, q.workers) + TreeSum::bytes_sent(plan.chosen, q.rank, q.workers);
+  }
+  return bytes + MeteredFabric::sum_bytes(cells, q.workers, wire) +
+         PickExchange::bytes_sent(plan.chosen, plan.k, q.workers, wire);
+}
+
+void GsSgd::visit(StateVisitor& v) {
+  memory_->visit(v);
+  std::int64_t tree = along_tree_ ? 1 : 0;
+  v.integer("along tree", tree);
+  along_tree_ = tree != 0;
+}
+
+std::string GsSgd::news() {
+  if (!memory_ || memory_->plan().coordinates == 0 || memory_->columns() == told_columns_) return {};
+  told_columns_ = memory_->columns();
+  const SketchPlan& plan = memory_->plan();
+  return fmt::format("gs: {} of {} entries a step, a table of {} x {} ({:.1f} k), summed {}{}", plan.k,
+                     plan.coordinates, plan.shape.rows, told_columns_,
+                     static_cast<double>(told_columns_) / static_cast<double>(plan.k),
+                     along_tree_ ? "along the tree" : "directly",
+                     memory_->recall() > 0 ? fmt::format(", recall {:.2f}", memory_->recall()) : "");
 }
 
 void GsSgdOptions::describe(OptionSet& o) {
   SketchOptions::describe(o);
-  o.choice("topology", topology, {"tree", "ring"}, kChangesResult,
-           "how sums travel: few messages, whose number grows with log2 P, or many small ones whose bytes do not grow");
+  o.choice("topology", topology, {"auto", "direct", "tree"}, kChangesResult,
+           "how sums travel: directly to the ranks that add them (two delays, bytes that do not grow with P), along a "
+           "binomial tree as published, or the faster of the two by a measurement at the start");
+  o.choice("wire", wire, {"fp32", "bf16"}, kChangesResult,
+           "number format of table and values when they travel directly; what rounding takes away is owed");
 }
 
 }  // namespace slipstream

@@ -14,14 +14,17 @@
 #include <vector>
 
 #include "strategy/sketch_memory.h"
+#include "topology/pick_exchange.h"
 #include "topology/tree.h"
 
 namespace slipstream {
 
 struct GsSgdOptions : SketchOptions {
-  std::string topology = "tree";  // changes the result, by rounding
+  std::string topology = "auto";  // both change the result, by rounding
+  std::string wire = "bf16";
 
   void describe(OptionSet& o);
+  Wire format(int workers) const { return workers == 1 || topology == "tree" ? Wire::kFp32 : parse_wire(wire); }
 };
 
 class GsSgd final : public Strategy {
@@ -30,19 +33,28 @@ class GsSgd final : public Strategy {
   explicit GsSgd(const Options& options) : options_(options) { options_.check_shape(); }
 
   static double bytes_sent(const Options& options, const TrafficQuery& q);
+  static bool follows_clock(const Options& options) { return options.topology == "auto"; }
 
+  OptimizerUse optimizer_use() const override { return OptimizerUse::kDirections; }
   void on_start(Step& s) override;
   void on_bucket_ready(Step& s, const Bucket& bucket) override;
   void on_step(Step& s) override;
-  void visit(StateVisitor& v) override { memory_->visit(v); }
+  void visit(StateVisitor& v) override;
+  std::string news() override;
 
  private:
+  bool tree_is_faster(Fabric& net);
   void sum(Step& s, std::span<float> values);
+  Sparse pick(Step& s, std::span<float> values, Sparse& lost);
 
   Options options_;
+  bool along_tree_ = false;
   std::optional<SketchMemory> memory_;
   TreeSum tree_;
-  std::vector<float> exact_;  // scratch: x
+  PickExchange direct_;
+  TopK select_;
+  std::vector<float> sent_;  // scratch: this worker's part of x
+  std::size_t told_columns_ = 0;
 };
 
 }  // namespace slipstream

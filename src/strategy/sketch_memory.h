@@ -1,117 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SketchMemory: the worker's side of the strategies that find the large entries of a sum of gradients through a
-// Count-Sketch (gs-SGD, Sketched-SGD). It holds what the worker owes (v) and its velocity (u), makes the table, chooses
-// coordinates by a summed table and applies what was agreed on. How sums come about is the strategy's business.
+// SketchMemory: the worker's side of the strategies that find the large entries of a sum through a Count-Sketch (gs-SGD,
+// Sketched-SGD). It holds what the worker owes (v), in units of weights, makes the table, chooses coordinates by a
+// summed table and applies what was agreed on. How sums come about is the strategy's business.
 //
-// A step, on every worker:   add() layer by layer;  message() is summed over the workers;  choose();
-//                            owed() at the chosen ones is summed;  largest();  apply()
+// A step, on every worker:   add() layer by layer;  table() and small() are summed over the workers;  choose();
+//                            leaving() at the chosen ones is summed, and the largest sums are picked;  apply()
 //
-// Small tensors (biases, affine parameters) are not sketched: they travel whole behind the table, with plain momentum.
-// Coordinates number the elements of the other tensors, in the model's order.
+// Small tensors travel whole in every step. Momentum is in the memory (correction/error_feedback.h): an entry that is
+// sent in every step, as theirs are, moves as with momentum, and one that waited long gives all at once.
 //
-// Invariant: what the workers owe plus what they applied is what they accumulated, exactly at coordinates with exact
-// values and to rounding elsewhere. Choices depend on the summed message and the step alone: equal on all workers.
+// Invariant: what was applied plus what is owed is what was handed in, to the rounding of floats. Choices depend on the
+// summed table and the step alone: equal on all workers.
 #pragma once
 
-#include <slipstream/strategy/registry.h>
 #include <slipstream/strategy/strategy.h>
 
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "codec/count_sketch.h"
 #include "codec/sparse.h"
 #include "codec/topk.h"
+#include "correction/error_feedback.h"
+#include "strategy/sketch_plan.h"
 
 namespace slipstream {
 
-struct SketchOptions {
-  double density = 0.001;  // changes the result
-  std::int64_t rows = 3;
-  std::int64_t columns = 0;
-  double local = 1;
-  std::int64_t candidates = 4;
-  bool exact = true;
-  std::string recover = "topk";
-  std::string momentum = "folded";
-  bool masking = true;
-  double dense_below = 0.001;
-
-  void describe(OptionSet& o);
-  void check_shape() const;  // ConfigError where no table looks like that
-  // ConfigError where the optimizer would come after a momentum that is in here already.
-  void check_optimizer(const OptimizerOptions& optimizer) const;
-};
-
-// Sizes that all workers derive from the options and the model.
-struct SketchPlan {
-  SketchPlan(const SketchOptions& options, const FlatModel& model);
-
-  struct Piece {  // a tensor: its place in the model, and among the coordinates or among the small ones
-    std::size_t flat, first, count;
-  };
-  std::vector<Piece> sketched, small;
-  std::size_t coordinates = 0;  // d
-  std::size_t small_count = 0;
-  std::size_t local = 0;   // coordinates a worker puts into its table; all where it does so layer by layer
-  std::size_t k = 0;       // coordinates that are applied in a step
-  std::size_t chosen = 0;  // coordinates that the summed table points out: k, or p2 k whose exact values decide
-  bool exact = true;       // is there a second round?
-  SketchShape shape;
-
-  std::size_t cells() const { return coordinates == 0 ? 0 : static_cast<std::size_t>(shape.rows) * shape.columns; }
-  std::size_t message_count() const { return cells() + small_count; }  // floats of the first round
-  std::size_t owed_count() const { return exact ? chosen : 0; }        // floats of the second
-};
-
 class SketchMemory {
  public:
-  SketchMemory(const SketchOptions& options, const FlatModel& model, float momentum);
+  // `momentum`: of the optimizer (Optimizer::memory).
+  SketchMemory(const SketchOptions& options, const FlatModel& model, double momentum, Wire wire);
 
   const SketchPlan& plan() const { return plan_; }
+  std::size_t columns() const { return shape_.columns; }
 
-  // v = v + g (or u = m u + g, v = v + u) for the tensors of this bucket; into the table, too, where all of v goes
-  // there.
-  void add(const Step& s, const Bucket& bucket);
+  // Owes this bucket's directions. In the order of the plan, once for each bucket.
+  void add(Step& s, const Bucket& bucket);
 
-  // The table, then the small tensors: to be summed over the workers, in place. After the last bucket, once a step.
-  std::span<float> message();
-  std::span<float> small_tensors() { return std::span(message_).subspan(plan_.cells()); }
+  // To be summed over the workers, in place. After the last bucket.
+  std::span<float> small() { return small_sums_; }
+  std::span<float> table();
 
-  // The coordinates that the summed message points out, in ascending order.
-  std::vector<std::uint32_t> choose(std::int64_t t);
+  // The coordinates that the summed table points out, in ascending order.
+  const std::vector<std::uint32_t>& choose(std::int64_t t);
+  void chosen(std::span<const std::uint32_t> told) { chosen_.assign(told.begin(), told.end()); }  // by a server
 
-  // v at these coordinates.
-  void owed(std::span<const std::uint32_t> coordinates, std::span<float> out) const;
+  // What would leave at these coordinates if they were picked.
+  void leaving(const Step& s, std::span<const std::uint32_t> coordinates, std::span<float> out);
 
-  // The k largest of the chosen coordinates by their summed values, or, without a second round, all with estimates.
-  Sparse largest(std::span<const std::uint32_t> chosen, std::span<const float> sums);
+  // Moves the weights by the means of what was picked, given as positions in choose()'s list and their sums, and of the
+  // small tensors' sums. `sent` is this worker's part of all chosen ones: what was picked of it is owed no longer.
+  // `lost` came off the sums by rounding and is owed by this worker from now on.
+  void apply(Step& s, const Sparse& picked, std::span<const float> sent, const Sparse& lost = {});
 
-  // Moves the weights by the means of `sums` and of the summed small tensors; forgets what was applied.
-  void apply(Step& s, const Sparse& sums);
+  // With columns=auto, now and then: makes the table wider or narrower, on all workers alike. Before apply().
+  void follow_recall(Step& s, const Sparse& picked);
+  static double recall_bytes(const SketchPlan& plan, int workers);  // that this sends
+  double recall() const { return recall_; }                         // when it was last looked at; 0: never
 
   void visit(StateVisitor& v);
 
  private:
-  void add_small(const Step& s, const SketchPlan::Piece& piece);
-  void add_sketched(const Step& s, const SketchPlan::Piece& piece);
-  void sketch_largest();
+  void add_small(Step& s, const SketchPlan::Piece& piece);
+  void add_sketched(Step& s, const SketchPlan::Piece& piece);
+  void begin(Step& s);
+  std::span<float> residual() { return owed_.residual(0, plan_.coordinates); }  // v
   template <typename Visit>
   void at_flat(std::span<const std::uint32_t> coordinates, const Visit& visit) const;
 
   SketchOptions options_;
   SketchPlan plan_;
-  float momentum_;
-  std::vector<float> residual_;        // v; 0 where small tensors are
-  std::vector<float> velocity_;        // u; empty where the momentum is folded
-  std::vector<float> small_velocity_;  // of the small tensors
+  SketchShape shape_;                  // as it is now
+  ErrorFeedback owed_;                 // v by coordinate, and behind it that of the small tensors
+  float ahead_ = 0;                    // of this step: lr where Nesterov looks ahead
+  std::vector<float> small_sums_;      // what leaves of them
   std::optional<CountSketch> sketch_;  // of this step
-  std::vector<float> message_;
-  Sparse largest_;  // scratch
+  std::vector<std::uint32_t> chosen_;  // of this step
+  double recall_ = 0;
+  Sparse largest_;  // what of v is in the table, where not all is
   TopK select_;
 };
 

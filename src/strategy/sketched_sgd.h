@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Sketched-SGD: gs-SGD's ancestor, with a server (rank 0, which also works) in the middle instead of a tree. See
-// cards/sketched.md.
+// Sketched-SGD: gs-SGD's ancestor, with a server (rank 0, which also works) in the middle. See cards/sketched.md.
 //
 // Replicas stay bit-identical: everybody applies what the server told.
 #pragma once
@@ -24,6 +23,7 @@ class SketchedSgd final : public Strategy {
 
   static double bytes_sent(const Options& options, const TrafficQuery& q);
 
+  OptimizerUse optimizer_use() const override { return OptimizerUse::kDirections; }
   void on_start(Step& s) override;
   void on_bucket_ready(Step& s, const Bucket& bucket) override;
   void on_step(Step& s) override;
@@ -33,9 +33,10 @@ class SketchedSgd final : public Strategy {
   Options options_;
   std::optional<SketchMemory> memory_;
   Star star_;
+  TopK select_;
   std::vector<std::uint32_t> chosen_;  // C
-  std::vector<float> exact_;           // x at C
-  Sparse largest_;                     // x at K
+  std::vector<float> sent_;            // this worker's part of x at C
+  Sparse picked_;                      // x at K
 };
 
 }  // namespace slipstream

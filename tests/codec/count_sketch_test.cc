@@ -49,7 +49,7 @@ CountSketch sketch_of(const SketchShape& shape, std::span<const float> x) {
 // The definition, one coordinate after the other.
 struct Reference {
   explicit Reference(const SketchShape& s) : shape(s), table(static_cast<std::size_t>(s.rows) * s.columns) {
-    Rng random(s.seed);
+    Rng random(s.seed, sketch::kKeyStream);
     seed_key = random.next();
     for (int row = 0; row < s.rows; ++row) row_keys.push_back(random.next());
   }
@@ -67,7 +67,8 @@ struct Reference {
     std::vector<float> values;
     for (std::size_t row = 0; row < row_keys.size(); ++row) values.push_back(sign(row, i) * table[cell(row, i)]);
     std::sort(values.begin(), values.end());
-    return values[values.size() / 2] + 0.0F;
+    if (shape.estimate == sketch::Estimate::kMedian) return values[values.size() / 2] + 0.0F;
+    return values.front() > 0 ? values.front() : values.back() < 0 ? values.back() : 0.0F;
   }
   SketchShape shape;
   std::vector<float> table;
@@ -84,8 +85,12 @@ void expect_same_bits(std::span<const float> got, std::span<const float> want) {
 
 TEST(CountSketch, EqualsTheScalarDefinitionBitForBitOnEveryTarget) {
   on_every_target([] {
-    for (int rows = 1; rows <= sketch::kMaxRows; rows += 2) {
-      const SketchShape shape{.rows = rows, .columns = 48, .seed = static_cast<std::uint64_t>(rows)};
+    for (int n = 0; n <= sketch::kMaxRows; ++n) {  // each odd number of rows, with both rules
+      const int rows = n | 1;
+      const SketchShape shape{.rows = rows,
+                              .columns = 48,
+                              .seed = static_cast<std::uint64_t>(rows),
+                              .estimate = n % 2 == 0 ? sketch::Estimate::kMin : sketch::Estimate::kMedian};
       CountSketch sketch(shape);
       Reference reference(shape);
       for (const std::size_t offset : {0U, 5U, 16U, 1003U}) {
@@ -173,6 +178,60 @@ TEST(CountSketch, EstimateOneEqualsEstimate) {
   const CountSketch sketch = sketch_of({.rows = 7, .columns = 96, .seed = 11}, x);
   const std::vector<float> all = estimates(sketch, x.size());
   for (std::size_t i = 0; i < x.size(); ++i) ASSERT_EQ(sketch.estimate_one(i), all[i]);
+}
+
+// In doubles and from the table alone: what the rows say of a coordinate, and what is made of it.
+TEST(CountSketch, TheMinIsTheSmallestMagnitudeWhereAllRowsAgreeInSignAndElseZero) {
+  for (const int rows : {1, 3, 5}) {
+    const SketchShape shape{.rows = rows, .columns = 256, .seed = 20, .estimate = sketch::Estimate::kMin};
+    const std::vector<float> x = normal_values(2000, 21);
+    const CountSketch sketch = sketch_of(shape, x);
+    const Reference reference(shape);
+    const std::vector<float> got = estimates(sketch, x.size());
+    std::size_t zeros = 0;
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      double least = INFINITY;
+      int positive = 0, negative = 0;
+      for (std::size_t row = 0; row < static_cast<std::size_t>(rows); ++row) {
+        const double said = static_cast<double>(reference.sign(row, i)) * sketch.table()[reference.cell(row, i)];
+        least = std::min(least, std::abs(said));
+        positive += said > 0 ? 1 : 0;
+        negative += said < 0 ? 1 : 0;
+      }
+      const double want = positive == rows ? least : negative == rows ? -least : 0;
+      ASSERT_EQ(static_cast<double>(got[i]), want) << i;
+      ASSERT_EQ(sketch.estimate_one(i), got[i]);
+      zeros += got[i] == 0.0F ? 1 : 0;
+    }
+    // Random signs of r rows agree once in 2^(r - 1).
+    EXPECT_NEAR(static_cast<double>(zeros) / 2000, 1 - std::exp2(1 - rows), 0.1);
+  }
+}
+
+TEST(CountSketch, TheMinFindsMoreOfAFewLargeCoordinatesThanTheMedian) {
+  constexpr std::size_t kDimension = 50'000, kHeavy = 200;
+  std::size_t found[2] = {0, 0};
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Rng random(seed, 22);
+    std::vector<float> x(kDimension);
+    for (std::size_t n = 0; n < kHeavy; ++n) x[random.below(kDimension)] = static_cast<float>(3 + random.normal());
+    for (const auto rule : {sketch::Estimate::kMedian, sketch::Estimate::kMin}) {
+      const CountSketch sketch = sketch_of({.rows = 3, .columns = 2 * 208, .seed = seed, .estimate = rule}, x);
+      for (const std::uint32_t i : sketch.heaviest(kDimension, 4 * kHeavy)) {
+        found[rule == sketch::Estimate::kMin ? 1 : 0] += x[i] != 0.0F ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_GT(static_cast<double>(found[1]), 1.1 * static_cast<double>(found[0]));
+  EXPECT_GT(found[1], 20 * kHeavy * 6 / 10);
+}
+
+// The n-th key and the n-th draw of a fill must not come from the same random number.
+TEST(CountSketch, HashKeysAndTheRandomFillHaveStreamsOfTheirOwn) {
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    Rng keys(seed, sketch::kKeyStream), fill(seed, sketch::kFillStream);
+    EXPECT_NE(keys.next(), fill.next());
+  }
 }
 
 TEST(CountSketch, NeighboursOfABlockNeverShareACell) {

@@ -27,7 +27,7 @@ TEST(LinkProbe, FindsLatencyAndRateOfTheLink) {
       EXPECT_NEAR(costs.gather.s_per_byte * bytes_per_s, 1.0, 0.01);
       EXPECT_NEAR(costs.gather.latency_s, 0.0003, 1e-6);
       EXPECT_NEAR(costs.sum.s_per_byte * bytes_per_s, 1.0, 0.01);
-      EXPECT_NEAR(costs.sum.latency_s, 0.0006, 1e-6) << "two rounds of a ring of two";
+      EXPECT_NEAR(costs.sum.latency_s, 0.0006, 1e-6) << "two delays";
     }
   }
 }

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "topology/pick_exchange.h"
+
+#include <slipstream/base/error.h>
+
+#include <cstring>
+
+#include "base/vec.h"
+#include "fabric/wire.h"
+
+namespace slipstream {
+namespace {
+
+constexpr Tag kToOwner = 0x59;
+
+// Of 0 … count - 1 dealt in turn to `ranks`, so many go to `rank`.
+std::size_t dealt(std::size_t count, int rank, int ranks) {
+  return (count + static_cast<std::size_t>(ranks - 1 - rank)) / static_cast<std::size_t>(ranks);
+}
+
+// What an owner sends to everybody: its sums as they are on the wire, then a bit for each of its positions. All owners'
+// records have the size of the first's, which has the most of both, in whole words.
+struct Record {
+  Record(std::size_t count, std::size_t picks, int ranks, Wire wire)
+      : bits_at(dealt(picks, 0, ranks) * wire_width(wire)),
+        bytes((bits_at + (dealt(count, 0, ranks) + 7) / 8 + 3) / 4 * 4) {}
+  std::size_t bits_at, bytes;
+};
+
+void put(Wire wire, std::span<const float> values, std::byte* out) {
+  if (wire == Wire::kFp32) {
+    std::memcpy(out, values.data(), values.size_bytes());
+  } else {
+    wire_encode(wire, values, {reinterpret_cast<std::uint16_t*>(out), values.size()});
+  }
+}
+
+void get(Wire wire, const std::byte* in, std::span<float> values) {
+  if (wire == Wire::kFp32) {
+    std::memcpy(values.data(), in, values.size_bytes());
+  } else {
+    wire_decode(wire, {reinterpret_cast<const std::uint16_t*>(in), values.size()}, values);
+  }
+}
+
+// The owners' picks as one list: position n of owner r is n × ranks + r.
+Sparse interleaved(const std::vector<Sparse>& shares, std::size_t count) {
+  const std::size_t ranks = shares.size();
+  std::vector<std::size_t> at(ranks);
+  Sparse all;
+  for (std::size_t position = 0; position < count; ++position) {
+    const std::size_t r = position % ranks;
+    const Sparse& share = shares[r];
+    if (at[r] == share.indices.size() || share.indices[at[r]] != position / ranks) continue;
+    all.indices.push_back(static_cast<std::uint32_t>(position));
+    all.values.push_back(share.values[at[r]++]);
+  }
+  return all;
+}
+
+std::vector<float> share_of(std::span<const float> values, int owner, int ranks) {
+  std::vector<float> share(dealt(values.size(), owner, ranks));
+  for (std::size_t n = 0; n < share.size(); ++n)
+    share[n] = values[n * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(owner)];
+  return share;
+}
+
+}  // namespace
+
+Sparse pick_by_shares(std::span<const float> sums, std::size_t picks, int ranks, TopK& select) {
+  std::vector<Sparse> shares(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    select.pick(share_of(sums, r, ranks), dealt(picks, r, ranks), shares[static_cast<std::size_t>(r)]);
+  }
+  return interleaved(shares, sums.size());
+}
+
+Sparse PickExchange::pick(Fabric& net, std::span<const float> values, std::size_t picks, Wire wire, Sparse& lost) {
+  check(picks <= values.size(), "PickExchange: {} picks of {} values", picks, values.size());
+  const int rank = net.rank(), ranks = net.size();
+  lost = {};
+  if (values.empty()) return {};
+  const std::size_t width = wire_width(wire), mine = dealt(values.size(), rank, ranks);
+
+  // Everybody's values of our positions.
+  std::vector<InFlight> transfers;
+  const std::size_t size = dealt(values.size(), 0, ranks) * width;  // all messages have the first rank's
+  out_.resize(static_cast<std::size_t>(ranks) * size);
+  in_.resize(static_cast<std::size_t>(ranks) * size);
+  const auto message = [size](std::vector<std::byte>& messages, int r) {
+    return std::span(messages).subspan(static_cast<std::size_t>(r) * size, size);
+  };
+  for (int i = 1; i < ranks; ++i) {  // each begins with its neighbour: no rank is everybody's first
+    const int owner = (rank + i) % ranks, sender = (rank + ranks - i) % ranks;
+    put(wire, share_of(values, owner, ranks), message(out_, owner).data());
+    transfers.push_back(net.recv(sender, kToOwner, message(in_, sender)));
+    transfers.push_back(net.send(owner, kToOwner, message(out_, owner)));
+  }
+  put(wire, share_of(values, rank, ranks), message(in_, rank).data());
+  for (InFlight& transfer : transfers) transfer.wait();
+
+  // Their sums, in rank order, and the largest of them.
+  sums_.assign(mine, 0.0F);
+  std::vector<float> part(mine);
+  for (int r = 0; r < ranks; ++r) {
+    get(wire, message(in_, r).data(), r == 0 ? std::span(sums_) : std::span(part));
+    if (r > 0) vec::add(sums_, part);
+  }
+  Sparse picked;
+  select_.pick(sums_, dealt(picks, rank, ranks), picked);
+  lost.values = picked.values;
+  wire_round(wire, picked.values);
+  for (std::size_t j = 0; j < picked.indices.size(); ++j) {
+    lost.indices.push_back(picked.indices[j] * static_cast<std::uint32_t>(ranks) + static_cast<std::uint32_t>(rank));
+    lost.values[j] -= picked.values[j];
+  }
+
+  // To everybody.
+  const Record record(values.size(), picks, ranks, wire);
+  mine_.assign(record.bytes, std::byte{0});
+  all_.resize(record.bytes * static_cast<std::size_t>(ranks));
+  put(wire, picked.values, mine_.data());
+  for (const std::uint32_t n : picked.indices) mine_[record.bits_at + n / 8] |= std::byte{1} << n % 8;
+  net.gather(mine_, all_).wait();
+  std::vector<Sparse> shares(static_cast<std::size_t>(ranks));
+  for (int r = 0; r < ranks; ++r) {
+    const std::byte* const theirs = all_.data() + static_cast<std::size_t>(r) * record.bytes;
+    Sparse& share = shares[static_cast<std::size_t>(r)];
+    for (std::size_t n = 0; n < dealt(values.size(), r, ranks); ++n) {
+      if ((theirs[record.bits_at + n / 8] & (std::byte{1} << n % 8)) != std::byte{0}) {
+        share.indices.push_back(static_cast<std::uint32_t>(n));
+      }
+    }
+    check(share.indices.size() == dealt(picks, r, ranks), "PickExchange: rank {} picked {}, not {}", r,
+          share.indices.size(), dealt(picks, r, ranks));
+    share.values.resize(share.indices.size());
+    get(wire, theirs, share.values);
+  }
+  return interleaved(shares, values.size());
+}
+
+double PickExchange::bytes_sent(std::size_t count, std::size_t picks, int ranks, Wire wire) {
+  if (count == 0) return 0;
+  const std::size_t bytes = dealt(count, 0, ranks) * wire_width(wire) + Record(count, picks, ranks, wire).bytes;
+  return static_cast<double>(bytes) * (ranks - 1);
+}
+
+}  // namespace slipstream

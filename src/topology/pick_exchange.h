@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// PickExchange: of as many values on every rank, position by position, the largest sums, with what they are, on all
+// ranks. Cheaper than a sum of everything where few of the sums are wanted: a rank sends each value once, and only what
+// was picked comes back.
+//
+// Position j belongs to rank j mod P. Everybody sends each owner its values; the owner adds them in rank order, picks
+// its share of the `picks` largest and sends those to everybody: two delays, and
+//
+//   (P-1) / P × (count × width + picks × width + count / 8) bytes from every rank, but for rounding up,
+//
+// width being 4, or 2 with a 16-bit wire. Positions dealt in turn make the owners' shares resemble each other, so that the
+// largest of every share are nearly the largest of all; where everything is picked, or there is one rank, they are.
+//
+// With 16 bits everybody's values must be representable (wire_round), and the sums are rounded once: the owner is told
+// what that took away (`lost`), so that nobody has to lose it. Sums are bit-identical on all ranks. Blocking; all ranks
+// call it in the same order, with the same sizes.
+#pragma once
+
+#include <slipstream/fabric/fabric.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "codec/sparse.h"
+#include "codec/topk.h"
+
+namespace slipstream {
+
+// The rule by which PickExchange picks, for who has all the sums already: the positions, in ascending order, and sums.
+Sparse pick_by_shares(std::span<const float> sums, std::size_t picks, int ranks, TopK& select);
+
+class PickExchange {
+ public:
+  // Positions in ascending order. Of those that this rank owns, `lost` receives what rounding took from the sums.
+  Sparse pick(Fabric& net, std::span<const float> values, std::size_t picks, Wire wire, Sparse& lost);
+
+  static double bytes_sent(std::size_t count, std::size_t picks, int ranks, Wire wire);
+
+ private:
+  std::vector<std::byte> out_, in_, mine_, all_;  // scratch
+  std::vector<float> sums_;
+  TopK select_;
+};
+
+}  // namespace slipstream
