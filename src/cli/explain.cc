@@ -4,14 +4,22 @@
 #include <cstdio>
 
 #include "cli/verbs.h"
+#include "runtime/state_copies.h"
 
 namespace slipstream {
 namespace {
+
+std::string copies(const StrategyInfo& info, const OptimizerOptions& optimizer) {
+  const auto held = state_copies(info, optimizer);
+  return held ? fmt::format("{:.2g} copies of the model", *held) : "(refused)";
+}
 
 std::string explain(const StrategyInfo& info) {
   std::string text = fmt::format("{}: {}\n\n  {}\n\n", info.name, info.title, info.paper);
   for (const std::string& line : info.pseudo_code) text += "  " + line + "\n";
   text += fmt::format("\nsends      {}\nwaits for  {}\n", info.bytes_per_step, info.waits_for);
+  text += fmt::format("remembers  {} with sgd, {} with adamw, beside weights and gradients\n", copies(info, {}),
+                      copies(info, {.kind = "adamw"}));
   if (!info.notes.empty()) text += "\n";
   for (const std::string& note : info.notes) text += "- " + note + "\n";
 

@@ -79,6 +79,12 @@ void check_entries(const Sparse& entries, std::uint32_t dimension) {
         indices.empty() ? 0 : indices.back(), dimension);
 }
 
+// The largest fp16 in place of an infinity: the sender owes the rest. A NaN stays one.
+float within_fp16(float value) {
+  constexpr float kLargest = 65504.0F;
+  return value > kLargest ? kLargest : value < -kLargest ? -kLargest : value;
+}
+
 void write_values(std::span<const float> values, ValueFormat format, std::byte* out) {
   if (values.empty()) return;
   if (format == ValueFormat::kFp32) {
@@ -89,10 +95,13 @@ void write_values(std::span<const float> values, ValueFormat format, std::byte* 
   for (std::size_t i = 0; i < values.size(); i += kBlock) {
     const auto from = values.subspan(i, std::min(kBlock, values.size() - i));
     const auto to = std::span(halves).first(from.size());
-    if (format == ValueFormat::kFp16)
-      vec::to_fp16(to, from);
-    else
+    if (format == ValueFormat::kFp16) {
+      std::array<float, kBlock> within;
+      std::transform(from.begin(), from.end(), within.begin(), within_fp16);
+      vec::to_fp16(to, std::span(within).first(from.size()));
+    } else {
       vec::to_bf16(to, from);
+    }
     std::memcpy(out + 2 * i, to.data(), to.size_bytes());
   }
 }
@@ -269,7 +278,7 @@ void add_to(std::span<const std::byte> payload, std::span<float> out, float scal
 float rounded(float value, ValueFormat format) {
   switch (format) {
     case ValueFormat::kFp16:
-      return fp16_value(fp16_bits(value));
+      return fp16_value(fp16_bits(within_fp16(value)));
     case ValueFormat::kBf16:
       return bf16_value(bf16_bits(value));
     case ValueFormat::kFp32:

@@ -10,8 +10,8 @@
 //
 // A record says its own length. Zeros after it are padding: gathers need buffers of one size on all ranks.
 //
-// The 16-bit formats round values (what is too large for fp16 becomes an infinity). A sender with error feedback keeps
-// the difference to `rounded`.
+// The 16-bit formats round values; what is too large for fp16 becomes its largest number. A sender with error feedback
+// keeps the difference to `rounded`.
 #pragma once
 
 #include <cstddef>
