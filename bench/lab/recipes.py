@@ -68,7 +68,8 @@ RECIPES = [
            f"--workers 4 {CNN} --epochs 3 --lab 100mbit", within(0.3), [1, 2, 3]),
     Recipe("resnet20", "resnet20 with BatchNorm, Nesterov + decay 5e-4, P = 4, half an epoch (234 steps of 4 × 32)",
            f"--workers 4 {RESNET} --batch 32 --steps 234", within(1), [1, 2, 3]),
-    *(Recipe(f"cnn-p{workers}", f"cnn, one epoch, P = {workers} (time-shared)", f"--workers {workers} {CNN} --epochs 1",
+    *(Recipe(f"cnn-p{workers}", f"cnn, one epoch, P = {workers} (time-shared), as many samples a step as with P = 4",
+             f"--workers {workers} --batch {256 // workers} {CNN} --epochs 1",
              within(1, **{"dasgd:period=4": 1}), [1, 2, 3],
              [("formula", "ssgd", 1), ("formula", "dasgd:period=4", 1 / 4)]) for workers in (8, 16)),
 ]
