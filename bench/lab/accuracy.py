@@ -33,7 +33,9 @@ OVERRUN = 3
 
 
 def command(args, recipe, contender, seed):
-    flags = [flag.format(text=args.text) for flag in shlex.split(recipe.flags)]
+    is_reference = contender == next(iter(recipe.limits))
+    chosen = recipe.reference_flags if is_reference and recipe.reference_flags else recipe.flags
+    flags = [flag.format(text=args.text) for flag in shlex.split(chosen)]
     return [args.binary, "train", *flags, "--seed", str(seed), *strategy_flags(contender), "--json"]
 
 
@@ -230,6 +232,8 @@ def chosen(args, more):
     recipes = [recipe for recipe in RECIPES if recipe.name in args.recipes or "all" in args.recipes]
     for recipe in recipes:
         recipe.flags = " ".join([recipe.flags, shlex.join(more)]).strip()
+        if recipe.reference_flags:
+            recipe.reference_flags = " ".join([recipe.reference_flags, shlex.join(more)]).strip()
         if args.strategies:
             kept = [name for name in recipe.limits if {name, name.partition(":")[0]} & set(args.strategies)]
             kept = dict.fromkeys([next(iter(recipe.limits)), *kept])

@@ -166,6 +166,8 @@ StepRecord Engine::record_of(double began, double ended, const Traffic& traffic)
   StepRecord record{.t = step_.t, .lr = optimizer_->lr(), .seconds = ended - began};
   record.exposed_seconds = traffic.exposed_seconds;
   record.wire_seconds = traffic.wire_seconds;
+  record.background_wire_seconds = traffic.background_wire_seconds;
+  record.background_exposed_seconds = traffic.background_exposed_seconds;
   record.bytes_sent = traffic.bytes_sent;
   record.bytes_received = traffic.bytes_received;
   return record;

@@ -17,7 +17,9 @@ class MeteredFabric::Measured final : public Operation {
     record_.wait_ended = clock_.now();
     record_.finished = std::min(inner_->finished_at(), record_.wait_ended);
     if (std::exchange(booked_, true)) return;
-    meter_->traffic.exposed_seconds += record_.wait_ended - record_.wait_began;
+    const double blocked = record_.wait_ended - record_.wait_began;
+    meter_->traffic.exposed_seconds += blocked;
+    if (record_.background) meter_->traffic.background_exposed_seconds += blocked;
     meter_->traffic.operations.push_back(record_);
   }
   bool done() override { return inner_->done(); }
@@ -37,34 +39,37 @@ double MeteredFabric::sum_bytes(std::size_t count, int size, Wire wire) {
 }
 
 template <typename Start>
-InFlight MeteredFabric::measure(std::string_view kind, std::size_t bytes, double sent, double received, Start start) {
+InFlight MeteredFabric::measure(const OperationRecord& record, double sent, double received, Start start) {
   meter_->traffic.bytes_sent += sent;
   meter_->traffic.bytes_received += received;
-  OperationRecord record{kind, static_cast<double>(bytes), clock().now()};
+  OperationRecord begun = record;
+  begun.started = clock().now();
   InFlight inner = start();
   if (!inner.active()) return inner;  // nothing to move, nothing to measure
-  return InFlight(std::make_unique<Measured>(inner.release(), meter_, clock(), record));
+  return InFlight(std::make_unique<Measured>(inner.release(), meter_, clock(), begun));
 }
 
 InFlight MeteredFabric::sum(std::span<float> values, Wire wire) {
   const double moved = sum_bytes(values.size(), size(), wire);
-  return measure("sum", values.size_bytes(), moved, moved, [&] { return inner_.sum(values, wire); });
+  return measure({.kind = "sum", .bytes = static_cast<double>(values.size_bytes())}, moved, moved,
+                 [&] { return inner_.sum(values, wire); });
 }
 
 InFlight MeteredFabric::gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   const double moved = static_cast<double>(mine.size()) * (size() - 1);
-  return measure("gather", mine.size(), moved, moved, [&] { return inner_.gather(mine, all); });
+  return measure({.kind = "gather", .bytes = static_cast<double>(mine.size())}, moved, moved,
+                 [&] { return inner_.gather(mine, all); });
 }
 
 InFlight MeteredFabric::send(int to, Tag tag, std::span<const std::byte> bytes, std::span<const std::byte> more) {
-  const std::size_t all = bytes.size() + more.size();
-  return measure("send", all, beside(to) ? 0 : static_cast<double>(all), 0,
+  const auto all = static_cast<double>(bytes.size() + more.size());
+  return measure({.kind = "send", .bytes = all, .background = lane_of(tag) != 0}, beside(to) ? 0 : all, 0,
                  [&] { return inner_.send(to, tag, bytes, more); });
 }
 
 InFlight MeteredFabric::recv(int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more) {
-  const std::size_t all = bytes.size() + more.size();
-  return measure("recv", all, 0, beside(from) ? 0 : static_cast<double>(all),
+  const auto all = static_cast<double>(bytes.size() + more.size());
+  return measure({.kind = "recv", .bytes = all, .background = lane_of(tag) != 0}, 0, beside(from) ? 0 : all,
                  [&] { return inner_.recv(from, tag, bytes, more); });
 }
 
@@ -73,10 +78,13 @@ Traffic MeteredFabric::take() {
   auto& operations = taken.operations;
   std::sort(operations.begin(), operations.end(),
             [](const OperationRecord& a, const OperationRecord& b) { return a.started < b.started; });
+  const auto count = [](const OperationRecord& op, double& counted_until, double& seconds) {
+    seconds += std::max(0.0, op.finished - std::max(op.started, counted_until));
+    counted_until = std::max(counted_until, op.finished);
+  };
   for (const OperationRecord& op : operations) {
-    const double from = std::max(op.started, meter_->counted_until);
-    taken.wire_seconds += std::max(0.0, op.finished - from);
-    meter_->counted_until = std::max(meter_->counted_until, op.finished);
+    count(op, meter_->counted_until, taken.wire_seconds);
+    if (op.background) count(op, meter_->background_counted_until, taken.background_wire_seconds);
   }
   return taken;
 }

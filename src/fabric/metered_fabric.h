@@ -24,12 +24,15 @@ struct OperationRecord {
   double bytes = 0;                       // of the caller's data
   double started = 0, finished = 0;       // on the wire
   double wait_began = 0, wait_ended = 0;  // blocked; equal where nothing was waited for
+  bool background = false;                // on the lane that all others overtake
 };
 
 struct Traffic {
   double bytes_sent = 0, bytes_received = 0;
-  double wire_seconds = 0;                  // at least one operation was on the wire
-  double exposed_seconds = 0;               // the worker was blocked
+  double wire_seconds = 0;     // at least one operation was on the wire
+  double exposed_seconds = 0;  // the worker was blocked
+  // The same of the background lane alone: how much of it is hidden is what it is there for.
+  double background_wire_seconds = 0, background_exposed_seconds = 0;
   std::vector<OperationRecord> operations;  // those that ended
 };
 
@@ -63,10 +66,10 @@ class MeteredFabric final : public Fabric {
   class Measured;
   struct Meter {
     Traffic traffic;
-    double counted_until = 0;  // wire time before this is already counted
+    double counted_until = 0, background_counted_until = 0;  // wire time before this is already counted
   };
   template <typename Start>
-  InFlight measure(std::string_view kind, std::size_t bytes, double sent, double received, Start start);
+  InFlight measure(const OperationRecord& record, double sent, double received, Start start);
 
   Fabric& inner_;
   std::shared_ptr<Meter> meter_;  // shared with operations: an InFlight may outlive this wrapper

@@ -34,9 +34,9 @@ double StepStatistics::mean_ms(const Field& field) const {
   return records_.empty() ? 0 : 1e3 * total(field) / static_cast<double>(records_.size() - first());
 }
 
-double StepStatistics::hidden_fraction() const {
-  const double wire = total(&StepRecord::wire_seconds);
-  return wire > 0 ? std::clamp(1 - total(&StepRecord::exposed_seconds) / wire, 0.0, 1.0) : 1.0;
+double StepStatistics::hidden(const Field& exposed, const Field& wire) const {
+  const double seconds = total(wire);
+  return seconds > 0 ? std::clamp(1 - total(exposed) / seconds, 0.0, 1.0) : 1.0;
 }
 
 double StepStatistics::efficiency() const {
@@ -68,6 +68,7 @@ std::string Summary::to_json() const {
   j["encode_ms_median"] = rounded(steps.median_ms(&StepRecord::encode_seconds));
   j["exposed_ms_median"] = rounded(steps.median_ms(&StepRecord::exposed_seconds));
   j["hidden_fraction"] = rounded(steps.hidden_fraction());
+  j["background_hidden_fraction"] = rounded(steps.background_hidden_fraction());
   j["efficiency"] = rounded(steps.efficiency());
   j["bytes_sent_per_step"] = rounded(steps.mean(&StepRecord::bytes_sent));
   j["bytes_received_per_step"] = rounded(steps.mean(&StepRecord::bytes_received));

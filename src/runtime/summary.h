@@ -25,7 +25,10 @@ class StepStatistics {
   double mean_ms(const Field& field) const;  // without the same steps
   double mean(const Field& field) const;     // over all steps
   // 1 - blocked time / time on the wire, in [0, 1]; 1 where nothing was sent.
-  double hidden_fraction() const;
+  double hidden_fraction() const { return hidden(&StepRecord::exposed_seconds, &StepRecord::wire_seconds); }
+  double background_hidden_fraction() const {
+    return hidden(&StepRecord::background_exposed_seconds, &StepRecord::background_wire_seconds);
+  }
   // The share of its time that the worker computed: total compute and update / total time. (Medians would hide the one step in
   // many where a periodic strategy waits.)
   double efficiency() const;
@@ -35,6 +38,7 @@ class StepStatistics {
   std::size_t first() const { return records_.size() > kSkippedSteps ? kSkippedSteps : 0; }
 
   double total(const Field& field) const;
+  double hidden(const Field& exposed, const Field& wire) const;
 
   std::vector<StepRecord> records_;
 };

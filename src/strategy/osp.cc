@@ -53,6 +53,7 @@ void Osp::on_start(Step& s) {
   if (given_split_) in_u_ = given_split_(s.t, parts().size());
   budget_ = IcsBudget(options_.budget == "loss" ? IcsBudget::Rule::kLoss : IcsBudget::Rule::kMeasured,
                       options_.cap * static_cast<double>(s.model.count() * sizeof(float)));
+  meter_.emplace(s.net.clock());
   outgoing_.resize(s.model.count());
   pulled_.resize(s.model.count());
 }
@@ -66,12 +67,12 @@ void Osp::on_bucket_ready(Step& s, const Bucket& bucket) {
 }
 
 void Osp::on_step(Step& s) {
-  const double began = s.net.clock().now();
-  servers_.wait(kBackground);  // (2)
-  measured_.exposed_s += s.net.clock().now() - began;
+  const double lr = s.opt.lr();
+  meter_->backward_done(s.loss);
+  meter_->joins([this] { servers_.wait(kBackground); });  // (2)
   learn_overlapped();
 
-  const double rest_began = s.net.clock().now(), lr = s.opt.lr();
+  meter_->exchange_begins();
   for (std::size_t p = 0; p < parts().size(); ++p) {
     if (!in_u_[p] && (under_way_[p] || probes(s.t))) push_urgent(s, p);
   }
@@ -82,26 +83,23 @@ void Osp::on_step(Step& s) {
     guess_.learn(part.offset, part.of(pulled_), lr, moves_on);
     vec::copy(part.of(s.model.weights()), part.of(pulled_));
   });  // (3)
-  if (probes(s.t)) {
-    const double seconds = s.net.clock().now() - rest_began, bytes = 4.0 * static_cast<double>(s.model.count());
-    if (seconds > 0.0) measured_.bytes_per_s = std::max(measured_.bytes_per_s, bytes / seconds);
-  }
-  overlapped_bytes_ = 0.0;
+  if (probes(s.t)) meter_->exchange_ended(4.0 * static_cast<double>(s.model.count()));
+  double overlapped_bytes = 0.0;
   for (std::size_t p = 0; p < parts().size(); ++p) {
     if (!in_u_[p]) continue;
     const ServerPart& part = parts()[p];
     servers_.push_pull(p, part.of(outgoing_), lr, part.of(pulled_), 0, kBackground);  // (5)
-    overlapped_bytes_ += bytes_of(part);
+    overlapped_bytes += bytes_of(part);
   }
+  meter_->overlaps(overlapped_bytes);
   under_way_ = in_u_;
   last_lr_ = lr;
-  measure(s, began);
   if (given_split_) {
     in_u_ = given_split_(s.t + 1, parts().size());
   } else if (splits(options_, s.t)) {
     choose_split(s);  // (6)
   }
-  step_ended_ = s.net.clock().now();
+  meter_->step_done();
 }
 
 void Osp::on_finish(Step& s) {
@@ -143,38 +141,16 @@ bool Osp::splits(const Options& options, std::int64_t t) {
 
 bool Osp::probes(std::int64_t t) const { return t < kProbedSteps && options_.cap > 0.0 && !given_split_; }
 
-// `began`: when this step's backward was done.
-void Osp::measure(Step& s, double began) {
-  measured_.loss += s.loss;
-  ++measured_steps_;
-  if (step_ended_ >= 0.0) measured_.compute_s += began - step_ended_;
-}
-
-// What was waited for tells the rate: it took from the end of the last step until now. What was not says only that the
-// wire is at least as fast; it is then believed to be a little faster each time.
 void Osp::choose_split(Step& s) {
-  const auto steps = static_cast<double>(std::max<std::int64_t>(1, measured_steps_));
-  measured_.loss /= steps;
-  measured_.compute_s /= steps;
-  measured_.exposed_s /= steps;
-  const double window_s = measured_.compute_s + measured_.exposed_s;
-  if (overlapped_bytes_ > 0.0 && window_s > 0.0) {
-    const bool waited = measured_.exposed_s > 0.02 * measured_.compute_s;
-    measured_.bytes_per_s = waited ? overlapped_bytes_ / window_s : 1.05 * measured_.bytes_per_s;
-  }
-  std::vector<IcsMeasure> all(static_cast<std::size_t>(s.net.size()));
-  s.net.gather(std::as_bytes(std::span(&measured_, 1)), std::as_writable_bytes(std::span(all))).wait();
-  const double rate = measured_.bytes_per_s;
-  measured_ = {.bytes_per_s = rate};
-  measured_steps_ = 0;
-  if (overlapped_bytes_ > 0.0) {  // the same text on all ranks
+  const std::vector<IcsMeasure> all = meter_->agree(s.net);
+  if (meter_->overlapped_bytes() > 0.0) {  // the same text on all ranks
     double waited_s = 0.0, fastest = 0.0;
     for (const IcsMeasure& one : all) {
       waited_s = std::max(waited_s, one.exposed_s);
       fastest = std::max(fastest, one.bytes_per_s);
     }
     news_ = fmt::format("waited {:.1f} ms a step for overlapped traffic of about {:.1f} ms", 1e3 * waited_s,
-                        fastest > 0.0 ? 1e3 * overlapped_bytes_ / fastest : 0.0);
+                        fastest > 0.0 ? 1e3 * meter_->overlapped_bytes() / fastest : 0.0);
   }
 
   std::vector<IcsCandidate> candidates;
@@ -206,9 +182,7 @@ void Osp::visit(StateVisitor& v) {
     std::transform(values.begin(), values.end(), flags->begin(), [](float value) { return value != 0.0F; });
   }
   visit_real(v, "last_lr", last_lr_);
-  measured_.visit(v);
-  v.integer("measured_steps", measured_steps_);
-  visit_real(v, "overlapped_bytes", overlapped_bytes_);
+  meter_->visit(v);
 }
 
 std::vector<ServerPart> Osp::plan(const Options& options, const FlatModel& model, int servers) {

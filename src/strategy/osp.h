@@ -12,6 +12,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "schedule/every.h"
 #include "schedule/ics_budget.h"
 #include "server/client.h"
+#include "strategy/osp_meter.h"
 
 namespace slipstream {
 
@@ -65,7 +67,6 @@ class Osp final : public Strategy {
   void push_urgent(Step& s, std::size_t part);
   void learn_overlapped();
   void guess_overlapped(Step& s);
-  void measure(Step& s, double began);
   void choose_split(Step& s);
 
   Options options_;
@@ -77,10 +78,7 @@ class Osp final : public Strategy {
   std::vector<bool> under_way_;  // U of the step before, whose ICS runs
   double last_lr_ = 0.0;         // of that step
   IcsBudget budget_{IcsBudget::Rule::kLoss, 0.0};
-  IcsMeasure measured_;  // sums
-  std::int64_t measured_steps_ = 0;
-  double step_ended_ = -1.0;       // on the fabric's clock
-  double overlapped_bytes_ = 0.0;  // of the last step
+  std::optional<OspMeter> meter_;
   std::string news_;
   std::vector<float> outgoing_, pulled_;
   ServerClient servers_;  // last: what it has in flight uses the memory above

@@ -97,5 +97,24 @@ TEST(MeteredFabric, CountsTimeAcrossTwoTakesOnce) {
   });
 }
 
+TEST(MeteredFabric, TheBackgroundLaneIsAlsoCountedApart) {
+  on_four_ranks([](SimPort& port, MeteredFabric& net) {
+    if (port.rank() > 1) return;
+    const auto message = [&](Tag tag, std::vector<std::byte>& bytes) {
+      return port.rank() == 0 ? net.send(1, tag, bytes) : net.recv(0, tag, bytes);
+    };
+    std::vector<std::byte> urgent(1000), background(2000);  // 0.5 and 1 s
+    message(kUrgent, urgent).wait();
+    InFlight behind = message(kBackground, background);
+    port.compute(0.75);
+    behind.wait();
+    const Traffic traffic = net.take();
+    EXPECT_DOUBLE_EQ(traffic.wire_seconds, 1.5);
+    EXPECT_DOUBLE_EQ(traffic.exposed_seconds, 0.75);
+    EXPECT_DOUBLE_EQ(traffic.background_wire_seconds, 1.0);
+    EXPECT_DOUBLE_EQ(traffic.background_exposed_seconds, 0.25);
+  });
+}
+
 }  // namespace
 }  // namespace slipstream

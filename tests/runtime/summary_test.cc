@@ -47,6 +47,14 @@ TEST(StepStatistics, HiddenFractionIsTheShareOfWireTimeNobodyWaitedFor) {
   EXPECT_DOUBLE_EQ(hidden(0, 0), 1.0);
 }
 
+TEST(StepStatistics, TheBackgroundLanesHiddenFractionIsItsOwn) {
+  StepStatistics statistics;
+  statistics.add(
+      {.exposed_seconds = 3, .wire_seconds = 4, .background_wire_seconds = 2, .background_exposed_seconds = 0.5});
+  EXPECT_DOUBLE_EQ(statistics.background_hidden_fraction(), 0.75);
+  EXPECT_DOUBLE_EQ(StepStatistics().background_hidden_fraction(), 1.0);
+}
+
 TEST(StepStatistics, EfficiencyIsComputingAndUpdatingPerStep) {
   StepStatistics statistics;
   for (int i = 0; i < 7; ++i) statistics.add({.seconds = 0.4, .compute_seconds = 0.075, .update_seconds = 0.025});
@@ -104,6 +112,7 @@ TEST(Summary, JsonHasTheKeysOfTheContractInOrder) {
                                             "encode_ms_median",
                                             "exposed_ms_median",
                                             "hidden_fraction",
+                                            "background_hidden_fraction",
                                             "efficiency",
                                             "bytes_sent_per_step",
                                             "bytes_received_per_step",

@@ -2,7 +2,7 @@
 //
 // StepRecord: what one step of one worker took. compute = forward and backward; update = the optimizer; encode = the
 // strategy's own work; exposed = blocked on the wire. The four add up to `seconds`. wire = at least one operation was on
-// the wire; it overlaps the others.
+// the wire; it overlaps the others. background: the same of the lane that all others overtake.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ struct StepRecord {
   double loss = 0, lr = 0;
   double seconds = 0, compute_seconds = 0, update_seconds = 0, encode_seconds = 0, exposed_seconds = 0;
   double wire_seconds = 0;
+  double background_wire_seconds = 0, background_exposed_seconds = 0;
   double bytes_sent = 0, bytes_received = 0;
   std::string news{};  // what the strategy decided in this step; mostly empty
 
