@@ -8,7 +8,8 @@
 
 namespace slipstream {
 
-LocalStep::LocalStep(double mix, std::span<const float> weights) : mix_(static_cast<float>(mix)) {
+LocalStep::LocalStep(double mix, std::span<const float> weights, int workers)
+    : mix_(static_cast<float>(mix)), workers_(workers) {
   if (mix == 0.0) return;
   pre_.assign(weights.begin(), weights.end());
   estimate_.resize(weights.size());
@@ -18,7 +19,7 @@ void LocalStep::follow(Optimizer& optimizer, std::span<float> weights, std::span
                        std::span<const float> updated) {
   const OptimizerOptions& rule = optimizer.options();
   if (rule.kind != "sgd") {
-    optimizer.step(weights, grads);                           // for its moments: the weights are replaced below
+    optimizer.step(weights, grads, 1.0F, workers_);           // for its moments: the weights are replaced below
   } else if (rule.momentum > 0.0 && optimizer.lr() > 0.0) {   // a rate of 0 moves nothing and tells nothing
     const double kept = rule.nesterov ? rule.momentum : 0.0;  // V (1 + m) = moved / lr + m V_old
     vec::subtract(weights, weights, updated);
@@ -45,7 +46,7 @@ void LocalStep::step(Optimizer& optimizer, std::span<float> weights, std::span<f
   if (estimated_ != 0) vec::lerp(grads, estimate_, 1.0F - mix_);
   const double servers_lr = optimizer.lr();
   optimizer.set_lr(lr);
-  optimizer.step(weights, grads);
+  optimizer.step(weights, grads, 1.0F, workers_);
   optimizer.set_lr(servers_lr);
 }
 

@@ -15,7 +15,9 @@
 // So that w moves as the servers' weights do, the optimizer's state must be theirs. While the worker sees every one of
 // their updates (a warm-up), `follow` reads the velocity off how they moved: (W_old - W_new) / lr, for Nesterov's form
 // ((W_old - W_new) / lr + m V_old) / (1 + m). Adam's moments cannot be read off; they are gathered from the own
-// gradients. Nor can a gradient be read off Adam's steps: with adam and adamw the mix must be 0.
+// gradients, with a P-th of their squares in the variance, as a mean of P gradients has it: with all of it, own steps
+// would be up to sqrt(P) times shorter than the servers'. Nor can a gradient be read off Adam's steps: with adam and
+// adamw the mix must be 0.
 //
 // The optimizer is the caller's, and so is its state.
 #pragma once
@@ -32,8 +34,8 @@ namespace slipstream {
 class LocalStep {
  public:
   LocalStep() = default;
-  // `weights` are the global ones, and the worker's.
-  LocalStep(double mix, std::span<const float> weights);
+  // `weights` are the global ones, and the worker's; the servers step by the mean of so many workers' gradients.
+  LocalStep(double mix, std::span<const float> weights, int workers);
 
   // The servers have made one update with the optimizer's rate: from `weights` to `updated`, which the weights become.
   // `grads` are the worker's own.
@@ -49,6 +51,7 @@ class LocalStep {
 
  private:
   float mix_ = 0.0F;
+  int workers_ = 1;
   std::vector<float> pre_, estimate_;  // empty without a mix
   std::int64_t estimated_ = 0;         // is there an estimate?
 };

@@ -119,8 +119,8 @@ void Osp::learn_overlapped() {
   }
 }
 
-// Adam's moments are gathered in every step, from the own gradients of all parts: the important ones' weights are
-// replaced when they arrive.
+// Adam's moments are gathered in every step, from the own gradients of all parts, with a P-th of their squares in the
+// variance, as the servers' mean has it: the important parts' weights are replaced when they arrive.
 void Osp::guess_overlapped(Step& s) {
   const auto timed = s.opt.timed();
   for (std::size_t p = 0; p < parts().size(); ++p) {
@@ -131,7 +131,7 @@ void Osp::guess_overlapped(Step& s) {
   }
   if (mirror_ == nullptr) return;
   mirror_->set_lr(s.opt.lr());
-  mirror_->step(s.model.weights(), s.model.grads());
+  mirror_->step(s.model.weights(), s.model.grads(), 1.0F, s.net.size());
 }
 
 // The first one, right after the steps that measure the wire, notes the first loss; nothing is overlapped yet.

@@ -27,7 +27,7 @@ void SsdSgd::on_start(Step& s) {
   }
   // One worker's own gradient is the global one, and Adam's steps show no gradient: both do without an estimate.
   const bool estimates = options_.local == "glu" && s.net.size() > 1 && optimizer.kind == "sgd";
-  local_ = LocalStep(estimates ? options_.glu_mix : 0.0, s.model.weights());
+  local_ = LocalStep(estimates ? options_.glu_mix : 0.0, s.model.weights(), s.net.size());
   pulled_.resize(s.model.count());
   for (auto& buffer : outgoing_) buffer.resize(s.model.count());
   servers_.open(s.net, bucket_parts(s.model, s.net.servers().count), ServerSetup::Apply::kMean, false, optimizer,

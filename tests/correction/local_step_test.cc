@@ -20,7 +20,7 @@ std::unique_ptr<Optimizer> sgd(double lr, double momentum = 0.0, double weight_d
 }
 
 TEST(LocalStep, WithoutAMixItIsTheOptimizersStepAtAnotherRate) {
-  LocalStep local(0.0, Floats{4});
+  LocalStep local(0.0, Floats{4}, 1);
   const auto rule = sgd(0.125, 0.5, 0.25);
   EXPECT_EQ(stepped(local, *rule, {4}, {1}, 0.5), Floats{3});  // v = 1 + 1
   EXPECT_EQ(stepped(local, *rule, {4}, {0}, 0.5), Floats{3});  // v = 1 + 1
@@ -29,7 +29,7 @@ TEST(LocalStep, WithoutAMixItIsTheOptimizersStepAtAnotherRate) {
 }
 
 TEST(LocalStep, MixesInTheGlobalGradientOnceItHasSeenTheWeightsMove) {
-  LocalStep local(0.25, Floats{1});
+  LocalStep local(0.25, Floats{1}, 1);
   const auto rule = sgd(0.5);
   EXPECT_EQ(stepped(local, *rule, {1}, {2}, 0.5), Floats{0});
   local.adopt(rule->options(), Floats{0}, 0.25);  // moved by 1 at rates of 0.25 in all: a gradient of 4
@@ -38,13 +38,13 @@ TEST(LocalStep, MixesInTheGlobalGradientOnceItHasSeenTheWeightsMove) {
 }
 
 TEST(LocalStep, TakesMomentumAndDecayOutOfWhatItLearns) {
-  LocalStep local(0.5, Floats{2});
+  LocalStep local(0.5, Floats{2}, 1);
   local.adopt(sgd(0.5, 0.75, 0.5)->options(), Floats{0}, 0.5);  // a quarter of (2 - 0) / 0.5, less 0.5 × 2
   EXPECT_EQ(local.estimate()[0], 0.0F);
 }
 
 TEST(LocalStep, AMovementThatItFollowedStepByStepIsNoPeriods) {
-  LocalStep local(0.5, Floats{8});
+  LocalStep local(0.5, Floats{8}, 1);
   const auto rule = sgd(0.5);
   Floats weights{8};
   local.follow(*rule, weights, Floats{0}, Floats{1});
@@ -59,7 +59,7 @@ TEST(LocalStep, FollowingTheServersReadsTheirVelocityOffTheWeights) {
     const OptimizerOptions rule{.lr = 0.1, .momentum = 0.9, .nesterov = nesterov, .weight_decay = 0.01};
     const auto server = make_optimizer(rule, 2), mine = make_optimizer(rule, 2);
     Floats weights{1.0F, -2.0F}, copy = weights;
-    LocalStep local(0.1, weights);
+    LocalStep local(0.1, weights, 1);
     for (int t = 0; t < 20; ++t) {
       const double lr = t == 7 ? 0.0 : 0.1 / (1 + 0.2 * t);
       const Floats grads{0.3F * static_cast<float>(t % 4) - 0.4F, 0.2F}, own{5.0F, 5.0F};
@@ -78,11 +78,11 @@ TEST(LocalStep, FollowingTheServersReadsTheirVelocityOffTheWeights) {
 TEST(LocalStep, FollowingAdamGathersItsMomentsFromTheOwnGradients) {
   const OptimizerOptions rule{.kind = "adamw", .lr = 0.1};
   const auto mine = make_optimizer(rule, 1), alone = make_optimizer(rule, 1);
-  LocalStep local(0.0, Floats{1});
+  LocalStep local(0.0, Floats{1}, 4);
   Floats weights{1}, other{1};
   for (float g : {1.0F, -3.0F, 0.5F}) {
     local.follow(*mine, weights, Floats{g}, Floats{7});
-    alone->step(other, Floats{g});
+    alone->step(other, Floats{g}, 1.0F, 4);
     EXPECT_EQ(weights, Floats{7}) << "the weights are the servers'";
   }
   EXPECT_EQ(momentum_of(*mine)[0], momentum_of(*alone)[0]);

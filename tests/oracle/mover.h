@@ -11,8 +11,10 @@ struct Mover {
   Rule rule;
   Vec first, second;  // velocity, or the two moments
   double count = 0;
+  double workers = 1;  // whose mean the gradient stands for, alone: its variance is a P-th
 
-  Mover(const Rule& by, std::size_t size) : rule(by), first(size), second(size) {}
+  Mover(const Rule& by, std::size_t size, std::size_t stands_for = 1)
+      : rule(by), first(size), second(size), workers(static_cast<double>(stands_for)) {}
 
   void step(Vec& w, const Vec& g, double lr) {
     if (rule.kind == "sgd") {
@@ -29,7 +31,7 @@ struct Mover {
       const double x = g[j] + (decoupled ? 0 : rule.weight_decay * w[j]);
       if (decoupled) w[j] *= 1 - lr * rule.weight_decay;
       first[j] = kBeta1 * first[j] + (1 - kBeta1) * x;
-      second[j] = kBeta2 * second[j] + (1 - kBeta2) * x * x;
+      second[j] = kBeta2 * second[j] + (1 - kBeta2) * x * x / workers;
       const double mean = first[j] / (1 - std::pow(kBeta1, count));
       const double size = std::sqrt(second[j] / (1 - std::pow(kBeta2, count)));
       w[j] -= lr * mean / (size + kEps);

@@ -17,9 +17,9 @@ inline Course osp(const Problem& problem, const Rule& rule, int workers, std::in
   Vec W = problem.start();
   Mover server(rule, d);
   Ranks x(static_cast<std::size_t>(workers), W);
-  std::vector<Mover> own(x.size(), server);  // Adam's moments of the workers' own gradients
-  std::vector<bool> pending(d);              // stage 2 of the last step …
-  Vec pending_gradient(d);                   // … and its mean gradient
+  std::vector<Mover> own(x.size(), Mover(rule, d, x.size()));  // Adam's moments of the workers' own gradients
+  std::vector<bool> pending(d);                                // stage 2 of the last step …
+  Vec pending_gradient(d);                                     // … and its mean gradient
   const auto update = [&](const Vec& g, const std::vector<bool>& where, std::int64_t t) {
     Vec w = W;
     Mover moved = server;

@@ -296,7 +296,8 @@ TEST(Osp, WithAdamTheGuessIsTheOwnOptimizers) {
     for (int workers : {1, 2, 3}) {
       for (const PartSplit& split : {PartSplit(moving), PartSplit(all)}) {
         const Course expected = osp({}, rule, workers, kSteps, by_weight(split, workers), "adam");
-        EXPECT_LT(distance(run({}, rule, workers, split, "auto").course, expected), 1e-4) << kind;  // small gradients
+        EXPECT_LT(distance(run({}, rule, workers, split, "auto").course, expected), 3e-4)
+            << kind;  // small gradients, and steps of sqrt(P)
         EXPECT_GT(distance(run({}, rule, workers, split, "off").course, expected), 1e-3) << kind;
       }
     }

@@ -28,7 +28,7 @@ inline SsdCourse ssd_sgd(const Problem& problem, const Rule& rule, int workers, 
   Rule served = rule;
   if (how.accumulate) served.weight_decay = 0;  // the workers add it to what they push
   Mover server(served, d);
-  std::vector<Mover> local(P, Mover(rule, d));
+  std::vector<Mover> local(P, Mover(rule, d, P));
   Vec W = problem.start(), pre = W, h(d);
   Ranks x(P, W), base(P, W), sum(P, Vec(d));  // by worker
   bool estimated = false;
