@@ -91,6 +91,8 @@ TEST(Groups, EachTensorMovesByItsOwnRule) {
     for (const Kind& kind : kKinds) {
       if (variant.set == std::vector<std::string>{"accumulate_push=true"} && kind.optimizer.kind != "sgd") continue;
       for (const int ranks : {1, 2, 3}) {
+        // Who comes first would depend on how long the setup with the groups is on its way.
+        if (ranks > 1 && variant.configure().follows_clock()) continue;
         SCOPED_TRACE(fmt::format("{}, {}, {} workers", variant.name(), kind.name, ranks));
         OptimizerOptions grouped = kind.optimizer, slow = kind.optimizer, plain = kind.optimizer;
         grouped.groups = {{.names = {"layer3"}, .lr_factor = 0.25}, {.names = {"layer0"}, .weight_decay = 0.0}};

@@ -40,12 +40,12 @@ TEST(Groups, AParameterInTwoGroupsIsAnErrorThatNamesIt) {
 }
 
 // The job's weights after steps of 1 with gradients of 1, the second of them with another factor.
-std::vector<float> moved(const std::string& strategy) {
+std::vector<float> moved(const test::Variant& variant) {
   std::vector<float> weights;
   SimWorld({.ranks = 1}).run([&](SimPort& port) {
     FlatModel flat({{"a", 1}, {"b", 1}});
     Engine engine(
-        port, flat, Registry::builtin().configure(strategy, {}).make(),
+        port, flat, variant.configure().make(),
         {.optimizer = {.lr = 1, .momentum = 0, .groups = {{.names = {"b"}, .lr_factor = 0.5}}}, .health = false});
     for (const double factor : {0.5, 4.0}) {
       engine.set_lr_factor(0, factor);
@@ -59,9 +59,23 @@ std::vector<float> moved(const std::string& strategy) {
 }
 
 TEST(Groups, AFactorChangesFromTheNextStepOn) {
-  for (const char* strategy : {"ssgd", "topk", "dasgd"}) {
-    EXPECT_EQ(moved(strategy), (std::vector<float>{-2, -4.5})) << strategy;
+  for (const test::Variant& variant : {test::Variant{"ssgd", {}}, {"topk", {"density=1"}}, {"dasgd", {}}}) {
+    EXPECT_EQ(moved(variant), (std::vector<float>{-2, -4.5})) << variant.name();
   }
+}
+
+TEST(Groups, AFactorThatServersHaveLearntCannotChange) {
+  SimWorld({.ranks = 1}).run([](SimPort& port) {
+    FlatModel flat({{"a", 1}});
+    struct Served final : Strategy {
+      bool needs_servers() const override { return true; }
+      void on_step(Step&) override {}
+      void visit(StateVisitor&) override {}
+    };
+    Engine engine(port, flat, std::make_unique<Served>(),
+                  {.optimizer = {.groups = {{.names = {"a"}}}}, .health = false});
+    expect_error<ConfigError>([&] { engine.set_lr_factor(0, 2.0); }, {"learn it at the start", "strategy=ssgd"});
+  });
 }
 
 }  // namespace
