@@ -103,11 +103,12 @@ TEST(OptimizerTorch, GroupsEqualTorchsParameterGroups) {
       const double lr = kLr * kFactor[i], decay = kDecay[i];
       std::unique_ptr<torch::optim::OptimizerOptions> own;
       if (kind == std::string("sgd")) {
-        own = torch::optim::SGDOptions(lr).momentum(0.9).nesterov(true).weight_decay(decay).clone();
+        own = std::make_unique<torch::optim::SGDOptions>(
+            torch::optim::SGDOptions(lr).momentum(0.9).nesterov(true).weight_decay(decay));
       } else if (kind == std::string("adam")) {
-        own = torch::optim::AdamOptions(lr).weight_decay(decay).clone();
+        own = std::make_unique<torch::optim::AdamOptions>(torch::optim::AdamOptions(lr).weight_decay(decay));
       } else {
-        own = torch::optim::AdamWOptions(lr).weight_decay(decay).clone();
+        own = std::make_unique<torch::optim::AdamWOptions>(torch::optim::AdamWOptions(lr).weight_decay(decay));
       }
       groups.emplace_back(std::vector<torch::Tensor>{theirs.back()}, std::move(own));
     }

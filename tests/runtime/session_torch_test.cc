@@ -190,8 +190,10 @@ TEST(Session, ParameterGroupsEqualTorchs) {
   for (const auto& item : bare->named_parameters()) {
     (item.key().find("bias") == std::string::npos ? weights : biases).push_back(item.value());
   }
-  torch::optim::AdamW opt(Groups{{weights, torch::optim::AdamWOptions(0.01).weight_decay(0.5).clone()},
-                                 {biases, torch::optim::AdamWOptions(0.03).weight_decay(0).clone()}});
+  const auto rule = [](double lr, double decay) {
+    return std::make_unique<torch::optim::AdamWOptions>(torch::optim::AdamWOptions(lr).weight_decay(decay));
+  };
+  torch::optim::AdamW opt(Groups{{weights, rule(0.01, 0.5)}, {biases, rule(0.03, 0.0)}});
   train_bare(bare, opt, 20, 3);
   const SessionOptions options{.optimizer = {.kind = "adamw",
                                              .lr = 0.01,
