@@ -23,7 +23,8 @@ class Guess {
   enum class Kind { kOff, kPlain, kMomentum };
 
   Guess() = default;
-  Guess(Kind kind, const OptimizerOptions& optimizer, std::span<const float> weights);
+  // `groups` says where the optimizer's groups lie.
+  Guess(Kind kind, const OptimizerOptions& optimizer, std::span<const float> weights, const GroupMap& groups = {});
 
   // The true weights of a range that begins at `offset`, after an update with rate lr. `guessed_next`: may a guess be
   // asked for before the range is learnt again? Where not, the passes for its velocity are saved.
@@ -37,11 +38,11 @@ class Guess {
  private:
   static constexpr std::size_t kPiece = 2048;  // floats
   template <typename Rule>
-  static void by_piece(std::size_t count, const Rule& rule);
+  void by_piece(std::size_t offset, std::size_t count, const Rule& rule) const;
 
   Kind kind_ = Kind::kOff;
-  float momentum_ = 0.0F, weight_decay_ = 0.0F;
-  bool nesterov_ = false;
+  OptimizerOptions optimizer_;
+  GroupMap groups_;
   std::vector<float> global_, velocity_;
   std::vector<float> scratch_;  // of a piece
 };

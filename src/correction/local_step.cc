@@ -19,24 +19,36 @@ void LocalStep::follow(Optimizer& optimizer, std::span<float> weights, std::span
                        std::span<const float> updated) {
   const OptimizerOptions& rule = optimizer.options();
   if (rule.kind != "sgd") {
-    optimizer.step(weights, grads, 1.0F, workers_);           // for its moments: the weights are replaced below
-  } else if (rule.momentum > 0.0 && optimizer.lr() > 0.0) {   // a rate of 0 moves nothing and tells nothing
+    optimizer.step(weights, grads, 1.0F, workers_);  // for its moments: the weights are replaced below
+  } else if (rule.momentum > 0.0) {
     const double kept = rule.nesterov ? rule.momentum : 0.0;  // V (1 + m) = moved / lr + m V_old
+    const auto velocity = momentum_of(optimizer);
     vec::subtract(weights, weights, updated);
-    vec::mix(momentum_of(optimizer), static_cast<float>(kept / (1.0 + kept)), weights,
-             static_cast<float>(1.0 / (optimizer.lr() * (1.0 + kept))));
+    optimizer.groups().each(0, weights.size(), [&](std::size_t at, std::size_t count, int group) {
+      const double lr = optimizer.lr() * rule.lr_factor(group);
+      if (lr == 0.0) return;  // moves nothing and tells nothing
+      vec::mix(velocity.subspan(at, count), static_cast<float>(kept / (1.0 + kept)), weights.subspan(at, count),
+               static_cast<float>(1.0 / (lr * (1.0 + kept))));
+    });
   }
   vec::copy(weights, updated);
   if (mix_ > 0.0F) vec::copy(pre_, updated);
 }
 
-void LocalStep::adopt(const OptimizerOptions& rule, std::span<const float> weights, double rates) {
+void LocalStep::adopt(const Optimizer& optimizer, std::span<const float> weights, double rates) {
   if (mix_ == 0.0F) return;
+  const OptimizerOptions& rule = optimizer.options();
   check(rule.kind == "sgd", "no gradient can be read off how {} moves weights", rule.kind);
   if (rates > 0.0) {
     vec::subtract(estimate_, pre_, weights);
-    vec::scale(estimate_, static_cast<float>((1.0 - rule.momentum) / rates));
-    if (rule.weight_decay > 0.0) vec::add_scaled(estimate_, pre_, static_cast<float>(-rule.weight_decay));
+    optimizer.groups().each(0, weights.size(), [&](std::size_t at, std::size_t count, int group) {
+      const auto estimate = std::span(estimate_).subspan(at, count);
+      const double own_rates = rates * rule.lr_factor(group), decay = rule.decay(group);
+      vec::scale(estimate, own_rates > 0.0 ? static_cast<float>((1.0 - rule.momentum) / own_rates) : 0.0F);
+      if (decay > 0.0 && own_rates > 0.0) {
+        vec::add_scaled(estimate, std::span(pre_).subspan(at, count), static_cast<float>(-decay));
+      }
+    });
     estimated_ = 1;
   }
   vec::copy(pre_, weights);

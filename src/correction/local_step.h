@@ -7,7 +7,7 @@
 //
 // with g the own gradient and h an estimate of the global one, taken from how the global weights moved from `pre` to W:
 //
-//   h = (1 - momentum) (pre - W) / (sum of the rates since pre) - weight_decay pre
+//   h = (1 - momentum) (pre - W) / (sum of the rates since pre) - weight_decay pre        (0 where a rate of 0 moves none)
 //
 // The first factor makes up for the velocity, which lets a constant gradient count 1 / (1 - momentum) times. Without an
 // estimate (before the global weights were seen to move twice) and with mix = 0 the step is made with g alone.
@@ -42,7 +42,7 @@ class LocalStep {
   void follow(Optimizer& optimizer, std::span<float> weights, std::span<const float> grads,
               std::span<const float> updated);
   // The global weights were adopted; `rates` is the sum of the learning rates of the steps since the last adoption.
-  void adopt(const OptimizerOptions& rule, std::span<const float> weights, double rates);
+  void adopt(const Optimizer& optimizer, std::span<const float> weights, double rates);
   // Moves the weights by `lr`; uses `grads` as scratch.
   void step(Optimizer& optimizer, std::span<float> weights, std::span<float> grads, double lr);
 

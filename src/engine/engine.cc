@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/vec.h"
+#include "engine/groups.h"
 
 namespace slipstream {
 namespace {
@@ -39,8 +40,8 @@ Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strate
       lr_(options.lr),
       stop_(options.stop),
       net_(world),
-      optimizer_(
-          make_optimizer(without_own_clip(options.optimizer, *strategy), model.count(), strategy->optimizer_use())),
+      optimizer_(make_optimizer(without_own_clip(options.optimizer, *strategy), model.count(),
+                                strategy->optimizer_use(), map_groups(options.optimizer.groups, model))),
       strategy_(std::move(strategy)),
       step_{options.first_step, model, *optimizer_, net_},
       bucketizer_(model, plan_buckets(model, strategy_->buckets()),
@@ -124,6 +125,17 @@ void Engine::leave() {
   if (strategy_->needs_servers()) leave_servers(net_, stopped_);
   if (host_) host_->wait();
   host_.reset();
+}
+
+void Engine::set_lr_factor(std::size_t group, double factor) {
+  if (strategy_->needs_servers()) {
+    fail<ConfigError>(
+        "the factor of parameter group {} cannot change during training: servers move the weights with this strategy, "
+        "and learn it at the start; change the learning rate of all parameters, or take a strategy without servers, "
+        "such as strategy=ssgd or strategy=dasgd",
+        group);
+  }
+  optimizer_->set_lr_factor(group, factor);
 }
 
 void Engine::visit(StateVisitor& v) {

@@ -78,6 +78,9 @@ class Engine {
   const std::vector<Bucket>& buckets() const { return bucketizer_.plan(); }
   Optimizer& optimizer() { return *optimizer_; }
   Strategy& strategy() { return *strategy_; }
+  // Another factor of the learning rate for a parameter group, from the next step on; the same on all ranks. Throws
+  // ConfigError where servers move the weights: they learn the factors once.
+  void set_lr_factor(std::size_t group, double factor);
   // The engine's own state that outlives a step, beside the weights', the optimizer's and the strategy's.
   void visit(StateVisitor& v);
 

@@ -3,24 +3,27 @@
 
 #include <slipstream/base/error.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/vec.h"
 
 namespace slipstream {
 
-Adam::Adam(const OptimizerOptions& options, std::size_t count, OptimizerUse use)
-    : Optimizer(options),
+Adam::Adam(const OptimizerOptions& options, std::size_t count, OptimizerUse use, const GroupMap& groups)
+    : Optimizer(options, count, groups),
       decoupled_(options.kind == "adamw"),
       moment1_(use == OptimizerUse::kSteps ? count : 0),
       moment2_(use == OptimizerUse::kNothing ? 0 : count) {
-  if (use == OptimizerUse::kDirections && !decoupled_ && options.weight_decay > 0.0) {
+  double decay = options.weight_decay;
+  for (const ParameterGroup& group : options.groups) decay = std::max(decay, group.weight_decay.value_or(0.0));
+  if (use == OptimizerUse::kDirections && !decoupled_ && decay > 0.0) {
     fail<ConfigError>(
         "optimizer=adam adds weight_decay = {} to each gradient, and where only part of a gradient is sent that part "
         "of "
         "it would arrive late and too large; use optimizer=adamw, which decays the weights themselves, or "
         "weight_decay=0",
-        options.weight_decay);
+        decay);
   }
 }
 
@@ -28,22 +31,24 @@ float Adam::root_correction2() const {
   return static_cast<float>(std::sqrt(1.0 - std::pow(options_.beta2, static_cast<double>(steps_))));
 }
 
-void Adam::update(std::span<float> weights, std::span<const float> grads, float scale, int averaged_over) {
+void Adam::update(std::span<float> weights, std::span<const float> grads, const Update& by) {
   const OptimizerOptions& o = options_;
-  vec::adam_step(weights, grads, moment1_, moment2_,
-                 {.rate = static_cast<float>(o.lr / (1.0 - std::pow(o.beta1, static_cast<double>(steps_)))),
+  check(by.offset + weights.size() <= moment1_.size(), "this {} holds no moments to step with", o.kind);
+  vec::adam_step(weights, grads, std::span(moment1_).subspan(by.offset, weights.size()),
+                 std::span(moment2_).subspan(by.offset, weights.size()),
+                 {.rate = static_cast<float>(by.lr / (1.0 - std::pow(o.beta1, static_cast<double>(steps_)))),
                   .beta1 = static_cast<float>(o.beta1),
                   .one_minus_beta1 = static_cast<float>(1.0 - o.beta1),
                   .beta2 = static_cast<float>(o.beta2),
-                  .one_minus_beta2 = static_cast<float>((1.0 - o.beta2) / averaged_over),
+                  .one_minus_beta2 = static_cast<float>((1.0 - o.beta2) / by.averaged_over),
                   .root_correction2 = root_correction2(),
                   .eps = static_cast<float>(o.eps),
-                  .l2_decay = decoupled_ ? 0.0F : static_cast<float>(o.weight_decay),
-                  .keep = decoupled_ ? static_cast<float>(1.0 - o.lr * o.weight_decay) : 1.0F,
-                  .scale = scale});
+                  .l2_decay = decoupled_ ? 0.0F : static_cast<float>(by.weight_decay),
+                  .keep = decoupled_ ? static_cast<float>(1.0 - by.lr * by.weight_decay) : 1.0F,
+                  .scale = by.scale});
 }
 
-float Adam::direction(std::size_t offset, std::span<float> grads, int workers) {
+float Adam::whole_direction(std::size_t offset, std::span<float> grads, int workers) {
   vec::adam_direction(grads, std::span(moment2_).subspan(offset, grads.size()),
                       {.beta2 = static_cast<float>(options_.beta2),
                        .one_minus_beta2 = static_cast<float>(1.0 - options_.beta2),

@@ -12,13 +12,13 @@ namespace slipstream {
 
 class Adam final : public Optimizer {
  public:
-  Adam(const OptimizerOptions& options, std::size_t count, OptimizerUse use);
+  Adam(const OptimizerOptions& options, std::size_t count, OptimizerUse use, const GroupMap& groups);
   double memory() const override { return options_.beta1; }
-  float direction(std::size_t offset, std::span<float> grads, int workers) override;
   void visit(StateVisitor& v) override;
 
  private:
-  void update(std::span<float> weights, std::span<const float> grads, float scale, int averaged_over) override;
+  void update(std::span<float> weights, std::span<const float> grads, const Update& by) override;
+  float whole_direction(std::size_t offset, std::span<float> grads, int workers) override;
   double long_rate() const override { return options_.lr; }
   float root_correction2() const;  // sqrt(1 - beta2^t)
 

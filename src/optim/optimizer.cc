@@ -36,7 +36,36 @@ double OptimizerOptions::base_lr() const {
   return kind == "sgd" ? 0.05 : 0.001;
 }
 
+namespace {
+
+void check_lr_factor(std::size_t group, double factor) {
+  if (!(factor >= 0.0 && factor <= 1e6)) {
+    fail<ConfigError>("lr_factor = {} of parameter group {} must lie between 0 and 1000000", factor, group);
+  }
+}
+
+void check_groups(const std::vector<ParameterGroup>& groups) {
+  for (std::size_t i = 0; i < groups.size(); ++i) {
+    check_lr_factor(i, groups[i].lr_factor);
+    const double decay = groups[i].weight_decay.value_or(0.0);
+    if (!(decay >= 0.0 && decay <= 100.0)) {
+      fail<ConfigError>("weight_decay = {} of parameter group {} must lie between 0 and 100", decay, i);
+    }
+  }
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const OptimizerOptions& options, std::size_t count, const GroupMap& groups)
+    : options_(options), count_(count), groups_(groups) {
+  options_.lr = options.base_lr();
+  check(groups.size() == (options.groups.empty() ? 0 : count), "{} weights of {} have a parameter group told",
+        groups.size(), count);
+}
+
 void Optimizer::step(std::span<float> weights, std::span<const float> grads, float scale, int averaged_over) {
+  check(weights.size() == count_ && grads.size() == count_, "an optimizer of {} weights was given {} and {} gradients",
+        count_, weights.size(), grads.size());
   const auto updating = timed();
   if (options_.clip_norm > 0.0) {
     const double norm = std::abs(static_cast<double>(scale)) * std::sqrt(vec::sum_of_squares(grads));
@@ -45,12 +74,35 @@ void Optimizer::step(std::span<float> weights, std::span<const float> grads, flo
     if (!(limit >= 1.0)) scale = static_cast<float>(scale * limit);
   }
   begin_step();
-  update(weights, grads, scale, averaged_over);
+  groups_.each(0, count_, [&](std::size_t at, std::size_t count, int group) {
+    update(weights.subspan(at, count), grads.subspan(at, count),
+           {at, options_.lr * options_.lr_factor(group), options_.decay(group), scale, averaged_over});
+  });
 }
 
-void Optimizer::decay(std::span<float> weights) const {
-  const double rate = long_rate() * options_.weight_decay;
-  if (rate > 0.0) vec::scale(weights, static_cast<float>(1.0 - rate));
+float Optimizer::direction(std::size_t offset, std::span<float> grads, int workers) {
+  const float factor = whole_direction(offset, grads, workers);
+  groups_.each(offset, grads.size(), [&](std::size_t at, std::size_t count, int group) {
+    const auto own = static_cast<float>(options_.lr_factor(group));
+    if (own != 1.0F) vec::scale(grads.subspan(at - offset, count), own);
+  });
+  return factor;
+}
+
+void Optimizer::decay(std::size_t offset, std::span<float> weights) const {
+  groups_.each(offset, weights.size(), [&](std::size_t at, std::size_t count, int group) {
+    const double rate = long_rate() * options_.lr_factor(group) * options_.decay(group);
+    if (rate > 0.0) vec::scale(weights.subspan(at - offset, count), static_cast<float>(1.0 - rate));
+  });
+}
+
+void Optimizer::set_lr_factor(std::size_t group, double factor) {
+  if (group >= options_.groups.size()) {
+    fail<ConfigError>("there is no parameter group {}: the optimizer has {}, counted from 0", group,
+                      options_.groups.size());
+  }
+  check_lr_factor(group, factor);
+  options_.groups[group].lr_factor = factor;
 }
 
 namespace {
@@ -71,26 +123,28 @@ Optimizer::Timed::~Timed() {
   optimizer_.timing_ = false;
 }
 
-std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::size_t count, OptimizerUse use) {
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::size_t count, OptimizerUse use,
+                                          const GroupMap& groups) {
   // Fields set in code pass the same checks as those set by name.
   OptimizerOptions checked = options;
   OptionSet described("optimizer");
   checked.describe(described);
   for (const Option& option : described.all()) option.set(option.get());
+  check_groups(options.groups);
 
   if (options.kind != "sgd") {
     if (options.nesterov) {
       fail<ConfigError>("optimizer {} has no Nesterov form; leave out nesterov=true or use optimizer=sgd",
                         options.kind);
     }
-    return std::make_unique<Adam>(options, count, use);
+    return std::make_unique<Adam>(options, count, use, groups);
   }
   if (options.nesterov && options.momentum == 0.0) {
     fail<ConfigError>(
         "nesterov=true looks ahead along the velocity, and momentum=0 leaves none; set momentum=0.9 or "
         "nesterov=false");
   }
-  return std::make_unique<Sgd>(options, count, use);
+  return std::make_unique<Sgd>(options, count, use, groups);
 }
 
 }  // namespace slipstream

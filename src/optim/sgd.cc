@@ -4,19 +4,21 @@
 #include "base/vec.h"
 
 namespace slipstream {
-Sgd::Sgd(const OptimizerOptions& options, std::size_t count, OptimizerUse use)
-    : Optimizer(options), velocity_(options.momentum > 0.0 && use == OptimizerUse::kSteps ? count : 0) {}
+Sgd::Sgd(const OptimizerOptions& options, std::size_t count, OptimizerUse use, const GroupMap& groups)
+    : Optimizer(options, count, groups), velocity_(options.momentum > 0.0 && use == OptimizerUse::kSteps ? count : 0) {}
 
-void Sgd::update(std::span<float> weights, std::span<const float> grads, float scale, int) {
-  vec::sgd_step(weights, grads, velocity_,
-                {.lr = static_cast<float>(options_.lr),
+void Sgd::update(std::span<float> weights, std::span<const float> grads, const Update& by) {
+  const auto velocity =
+      velocity_.empty() ? std::span<float>() : std::span(velocity_).subspan(by.offset, weights.size());
+  vec::sgd_step(weights, grads, velocity,
+                {.lr = static_cast<float>(by.lr),
                  .momentum = static_cast<float>(options_.momentum),
-                 .weight_decay = static_cast<float>(options_.weight_decay),
-                 .scale = scale,
+                 .weight_decay = static_cast<float>(by.weight_decay),
+                 .scale = by.scale,
                  .nesterov = options_.nesterov});
 }
 
-float Sgd::direction(std::size_t, std::span<float>, int) { return static_cast<float>(long_rate()); }
+float Sgd::whole_direction(std::size_t, std::span<float>, int) { return static_cast<float>(long_rate()); }
 
 void Sgd::visit(StateVisitor& v) {
   if (!velocity_.empty()) v.floats("velocity", velocity_);

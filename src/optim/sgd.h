@@ -13,13 +13,13 @@ namespace slipstream {
 
 class Sgd final : public Optimizer {
  public:
-  Sgd(const OptimizerOptions& options, std::size_t count, OptimizerUse use);
+  Sgd(const OptimizerOptions& options, std::size_t count, OptimizerUse use, const GroupMap& groups);
   double memory() const override { return options_.momentum; }
-  float direction(std::size_t offset, std::span<float> grads, int workers) override;
   void visit(StateVisitor& v) override;
 
  private:
-  void update(std::span<float> weights, std::span<const float> grads, float scale, int) override;
+  void update(std::span<float> weights, std::span<const float> grads, const Update& by) override;
+  float whole_direction(std::size_t offset, std::span<float> grads, int workers) override;
   double long_rate() const override { return options_.lr / (1.0 - options_.momentum); }
 
   std::vector<float> velocity_;

@@ -38,6 +38,8 @@ void TrainConfig::describe(OptionSet& o) {
   o.integer("seed", seed, {0, 1'000'000'000'000}, kChangesResult, "of initial weights and sample order");
   task.describe(o);
   optimizer.describe(o);
+  o.text("no_decay", no_decay, kChangesResult,
+         "parameters without weight_decay: parts of their names, separated by commas, such as bias,norm");
   schedule.describe(o);
   launch.describe(o);
   o.text("out", out, kChangesSpeed,
@@ -45,6 +47,27 @@ void TrainConfig::describe(OptionSet& o) {
   o.integer("trace_steps", trace_steps, {0, 100000}, kChangesSpeed, "steps recorded in trace.json");
   o.boolean("json", json, kChangesSpeed, "print the summary as one line of JSON, and nothing else, on standard output");
   o.boolean("verbose", verbose, kChangesSpeed, "also print what the strategy decides on the way, such as its plan");
+}
+
+OptimizerOptions TrainConfig::grouped_optimizer() const {
+  OptimizerOptions grouped = optimizer;
+  if (no_decay.empty()) return grouped;
+  if (optimizer.weight_decay == 0.0) {
+    fail<ConfigError>("no_decay={} exempts parameters from weight_decay, which is 0; set weight_decay or leave it out",
+                      no_decay);
+  }
+  ParameterGroup exempt{.weight_decay = 0.0};
+  std::istringstream parts(no_decay);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const bool plain = !part.empty() && part.find_first_of("*?[]\\ ") == std::string::npos;
+    if (!plain) {
+      fail<ConfigError>("no_decay={} should be parts of parameter names, separated by commas, such as bias,norm",
+                        no_decay);
+    }
+    exempt.names.push_back("*" + part + "*");
+  }
+  grouped.groups.push_back(std::move(exempt));
+  return grouped;
 }
 
 void TrainConfig::load_toml(const std::string& path) {
@@ -97,7 +120,7 @@ void TrainConfig::validate(const Registry& registry) const {
   if (!registry.configure(strategy, set).make()->needs_servers() && launch.servers > 0) {
     fail<ConfigError>("strategy {} uses no servers; leave out --servers {}", strategy, launch.servers);
   }
-  make_optimizer(optimizer, 0);
+  make_optimizer(grouped_optimizer(), 0);
   (void)task.resolved();
   if (out.empty()) return;
   std::error_code error;

@@ -30,10 +30,14 @@ struct TrainConfig {
   bool verbose = false;
   TaskOptions task;
   OptimizerOptions optimizer;
+  std::string no_decay;  // parts of the names of parameters without weight decay, separated by commas
   LrSchedule schedule;
   LaunchOptions launch;
 
   void describe(OptionSet& o);
+
+  // With no_decay as a parameter group.
+  OptimizerOptions grouped_optimizer() const;
 
   // Sets what the file says. ConfigError names the file, the line and the nearest valid key.
   void load_toml(const std::string& path);

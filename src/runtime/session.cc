@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "engine/agreement.h"
 #include "engine/engine.h"
+#include "engine/groups.h"
 #include "engine/pace.h"
 #include "fabric/c10d_sums.h"
 #include "model/torch_model.h"
@@ -50,6 +51,7 @@ std::unique_ptr<Strategy> agreed_strategy(Fabric& world, TorchModel& model, cons
   OptionSet described("optimizer");
   optimizer.describe(described);
   add_options(facts, described);
+  add_groups(facts, optimizer.groups);
   if (options.lr) facts.push_back({"lr at step 0", fmt::format("{}", options.lr(0))});
   const auto& slots = model.flat().slots();
   for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -111,6 +113,8 @@ const StepRecord& Session::step(double loss) {
 }
 
 Session::Hold Session::hold() { return Hold(state_->held); }
+
+void Session::set_lr_factor(std::size_t group, double factor) { state_->engine.set_lr_factor(group, factor); }
 
 void Session::join() {
   State& s = *state_;

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "engine/agreement.h"
+#include "engine/groups.h"
 #include "fabric/c10d_sums.h"
 #include "runtime/ledger.h"
 #include "runtime/progress.h"
@@ -105,10 +106,11 @@ int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registr
   schedule.total_steps = total;
   const double base_lr = config.optimizer.base_lr();
   schedule.validate(base_lr);
+  const OptimizerOptions optimizer = config.grouped_optimizer();
   Session session(net, task->module(),
                   {.strategy = config.strategy,
                    .set = config.set,
-                   .optimizer = config.optimizer,
+                   .optimizer = optimizer,
                    .lr = [&](std::int64_t t) { return schedule.at(t, base_lr); },
                    .registry = registry});
   if (speaks) {
@@ -119,6 +121,12 @@ int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registr
                     at.servers > 0 ? fmt::format(" and {} servers", at.servers) : "",
                     net.size() > 1 ? " (data over " + net.interface() + ")" : "", total, task->samples_per_step())
             .c_str());
+    for (const ParameterGroup& group : optimizer.groups) {
+      std::fprintf(stderr, "%s",
+                   fmt::format("without weight decay: {} of {} tensors ({})\n", tensors_in(group, session.model()),
+                               session.model().slots().size(), config.no_decay)
+                       .c_str());
+    }
   }
 
   Summary summary;

@@ -58,7 +58,7 @@ class PushPull {
     first_.push_back(parts.size());
     values_.resize(sizes.back());
     weights_.resize(sizes.back());
-    client_.open(net, parts, ServerSetup::Apply::kMean, false, {.lr = 1.0, .momentum = 0.0}, weights_);
+    client_.open(net, parts, ServerSetup::Apply::kMean, false, {.lr = 1.0, .momentum = 0.0}, {}, weights_);
   }
   void leave() {
     leave_servers(net_, false);

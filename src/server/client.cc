@@ -38,7 +38,7 @@ std::vector<ServerPart> ServerClient::plan(const std::vector<std::size_t>& cuts,
 }
 
 void ServerClient::open(Fabric& net, std::vector<ServerPart> parts, ServerSetup::Apply apply, bool scores,
-                        const OptimizerOptions& optimizer, std::span<const float> weights) {
+                        const OptimizerOptions& optimizer, const GroupMap& groups, std::span<const float> weights) {
   OptimizerOptions rule = optimizer;
   rule.clip_norm = 0.0;  // no server sees a whole gradient: every worker clips its own before it pushes
   net_ = &net;
@@ -50,10 +50,15 @@ void ServerClient::open(Fabric& net, std::vector<ServerPart> parts, ServerSetup:
   updates_.assign(parts_.size(), 0);
   std::vector<std::string> texts;
   for (int server = 0; server < at_.count; ++server) {
-    ServerSetup setup{apply, scores, {}, rule};
+    ServerSetup setup{apply, scores, {}, rule, {}};
+    std::size_t end = 0, count = 0;
     for (const ServerPart& part : parts_) {
-      if (part.server == server) setup.counts.push_back(part.count);
+      if (part.server != server) continue;
+      setup.counts.push_back(part.count);
+      count += part.count;
+      end = part.offset + part.count;
     }
+    setup.groups = groups.part(end - count, count);  // a server's parts are neighbours
     texts.push_back(setup.to_text());
   }
   for (int server = 0; server < at_.count; ++server) {

@@ -46,7 +46,7 @@ class ServerClient {
   static std::vector<ServerPart> plan(const std::vector<std::size_t>& cuts, int servers, std::size_t max_bytes);
 
   void open(Fabric& net, std::vector<ServerPart> parts, ServerSetup::Apply apply, bool scores,
-            const OptimizerOptions& optimizer, std::span<const float> weights);
+            const OptimizerOptions& optimizer, const GroupMap& groups, std::span<const float> weights);
 
   const std::vector<ServerPart>& parts() const { return parts_; }
   // The parts [first, last) that make up this range, which begins and ends at cuts.

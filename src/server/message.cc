@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <sstream>
+#include <utility>
 
 namespace slipstream {
 namespace {
@@ -61,24 +62,45 @@ std::string ServerSetup::to_text() const {
   OptimizerOptions described = optimizer;
   OptionSet options("optimizer");
   described.describe(options);
-  std::string text = fmt::format("{} {} {} {}\n", static_cast<int>(apply), static_cast<int>(scores),
-                                 options.all().size(), counts.size());
+  const auto& stretches = groups.stretches();
+  std::string text = fmt::format("{} {} {} {} {} {}\n", static_cast<int>(apply), static_cast<int>(scores),
+                                 options.all().size(), counts.size(), optimizer.groups.size(), stretches.size());
   for (const Option& option : options.all()) text += fmt::format("{}={}\n", option.name, option.get());
   for (const std::size_t count : counts) text += fmt::format("{}\n", count);
+  for (std::size_t i = 0; i < optimizer.groups.size(); ++i) {
+    const int group = static_cast<int>(i);
+    text += fmt::format("{} {}\n", optimizer.lr_factor(group), optimizer.decay(group));
+  }
+  for (std::size_t at = 0; const GroupMap::Stretch& stretch : stretches) {
+    text += fmt::format("{} {}\n", stretch.end - std::exchange(at, stretch.end), stretch.group);
+  }
   return text;
 }
 
 ServerSetup ServerSetup::from_text(const std::string& text) {
   std::istringstream in(text);
   int apply = -1, scores = -1;
-  std::size_t options = 0, parts = 0;
+  std::size_t options = 0, parts = 0, groups = 0, stretches = 0, weights = 0;
   ServerSetup setup;
   OptionSet described("optimizer");
   setup.optimizer.describe(described);
-  in >> apply >> scores >> options >> parts;
+  in >> apply >> scores >> options >> parts >> groups >> stretches;
   for (std::string pair; options > 0 && in >> pair; --options) described.set_pair(pair);
-  for (std::size_t count; parts > 0 && in >> count; --parts) setup.counts.push_back(count);
-  if (in.fail() || options > 0 || parts > 0 || apply < 0 || apply > 3 || scores < 0 || scores > 1) {
+  for (std::size_t count; parts > 0 && in >> count; --parts) {
+    setup.counts.push_back(count);
+    weights += count;
+  }
+  for (double factor, decay; groups > 0 && in >> factor >> decay; --groups) {
+    setup.optimizer.groups.push_back({.lr_factor = factor, .weight_decay = decay});
+  }
+  const auto known = static_cast<int>(setup.optimizer.groups.size());
+  int group = 0;
+  for (std::size_t count; stretches > 0 && in >> count >> group && group < known; --stretches) {
+    setup.groups.append(count, group);
+  }
+  const bool whole = setup.groups.size() == (known > 0 ? weights : 0);
+  if (in.fail() || options > 0 || parts > 0 || groups > 0 || stretches > 0 || group < GroupMap::kNone || !whole ||
+      apply < 0 || apply > 3 || scores < 0 || scores > 1) {
     fail<FabricError>("a setup of {} bytes is refused: it cannot be read; do all run the same program?", text.size());
   }
   setup.apply = static_cast<Apply>(apply);

@@ -63,7 +63,8 @@ struct ServerSetup {
   Apply apply = Apply::kMean;
   bool scores = false;              // keep every part's importance
   std::vector<std::size_t> counts;  // floats of each part, in the order of the flat model
-  OptimizerOptions optimizer;
+  OptimizerOptions optimizer;       // its groups without their names
+  GroupMap groups{};                // where they lie, in all parts one after the other
 
   std::string to_text() const;
   static ServerSetup from_text(const std::string& text);  // throws FabricError

@@ -149,10 +149,11 @@ void ShardServer::begin(const ServerMessage& message, std::span<const std::byte>
     setup_ = ServerSetup::from_text(text);
     setup_text_ = text;
     const auto workers = static_cast<std::size_t>(workers_);
-    for (const std::size_t count : setup_.counts) {
+    for (std::size_t offset = 0; const std::size_t count : setup_.counts) {
       Part part;
       part.weights = std::make_shared<Floats>(count);
-      part.optimizer = make_optimizer(setup_.optimizer, count);
+      part.optimizer = make_optimizer(setup_.optimizer, count, OptimizerUse::kSteps, setup_.groups.part(offset, count));
+      offset += count;
       part.received.resize(workers);
       part.applied.resize(workers);
       part.turns.resize(workers);

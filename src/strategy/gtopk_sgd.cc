@@ -19,7 +19,7 @@ void GtopkSgd::on_step(Step& s) {
   tree_.reduce(s.net, global, grads.size(), dropped_);  // (3) (4)
   put_back(own_, global);                               // (5)
   const auto updating = s.opt.timed();
-  s.opt.decay(weights);
+  s.opt.decay(0, weights);
   const float mean = 1.0F / static_cast<float>(s.net.size());
   for (std::size_t j = 0; j < global.indices.size(); ++j) weights[global.indices[j]] -= mean * global.values[j];  // (6)
 }

@@ -39,12 +39,12 @@ double bytes_of(const ServerPart& part) { return static_cast<double>(part.count 
 
 void Osp::on_start(Step& s) {
   const OptimizerOptions& optimizer = s.opt.options();
-  guess_ = Guess(guess_kind(options_.lgp, optimizer), optimizer, s.model.weights());
+  guess_ = Guess(guess_kind(options_.lgp, optimizer), optimizer, s.model.weights(), s.opt.groups());
   if (optimizer.kind != "sgd" && options_.lgp == "auto" && (options_.cap > 0.0 || given_split_)) {
-    mirror_ = make_optimizer(optimizer, s.model.count());
+    mirror_ = make_optimizer(optimizer, s.model.count(), OptimizerUse::kSteps, s.opt.groups());
   }
   servers_.open(s.net, plan(options_, s.model, s.net.servers().count), ServerSetup::Apply::kMean, true, optimizer,
-                s.model.weights());  // (7)
+                s.opt.groups(), s.model.weights());  // (7)
   for (const ServerPart& part : parts()) {
     pinned_.push_back(is_small_or_norm(s.model.slot_at(part.offset), s.model.count()));
   }

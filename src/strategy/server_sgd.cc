@@ -9,7 +9,7 @@ using Apply = ServerSetup::Apply;
 
 void ServerSgd::on_start(Step& s) {
   pulled_.resize(s.model.count());
-  servers_.open(s.net, bucket_parts(s.model, s.net.servers().count), row_.apply, false, s.opt.options(),
+  servers_.open(s.net, bucket_parts(s.model, s.net.servers().count), row_.apply, false, s.opt.options(), s.opt.groups(),
                 s.model.weights());  // (2)
 }
 

@@ -127,7 +127,7 @@ void SketchMemory::apply(Step& s, const Sparse& picked, std::span<const float> s
   const auto updating = s.opt.timed();
   const auto w = s.model.weights();
   const float mean = 1.0F / static_cast<float>(s.net.size());
-  s.opt.decay(w);
+  s.opt.decay(0, w);
   for (const SketchPlan::Piece& piece : plan_.small) {
     vec::add_scaled(w.subspan(piece.flat, piece.count), small().subspan(piece.first, piece.count), -mean);
   }

@@ -82,7 +82,7 @@ void SparseExchange::finish(Step& s) {
     piece.dense ? piece.sum.wait() : piece.gather.wait();
     const auto updating = s.opt.timed();
     const auto weights = s.model.weights(piece.bucket);
-    s.opt.decay(weights);
+    s.opt.decay(piece.bucket.offset, weights);
     if (piece.dense) {
       vec::add_scaled(weights, s.model.grads(piece.bucket), -mean);
     } else {

@@ -24,6 +24,7 @@ void SsdSgd::on_start(Step& s) {
       fail<ConfigError>("accumulate_push adds gradients up, which {} cannot use; set optimizer=sgd", optimizer.kind);
     }
     optimizer.weight_decay = 0.0;  // workers add it to what they push: a server that sees a period's sum cannot
+    for (ParameterGroup& group : optimizer.groups) group.weight_decay.reset();
   }
   // One worker's own gradient is the global one, and Adam's steps show no gradient: both do without an estimate.
   const bool estimates = options_.local == "glu" && s.net.size() > 1 && optimizer.kind == "sgd";
@@ -31,15 +32,13 @@ void SsdSgd::on_start(Step& s) {
   pulled_.resize(s.model.count());
   for (auto& buffer : outgoing_) buffer.resize(s.model.count());
   servers_.open(s.net, bucket_parts(s.model, s.net.servers().count), ServerSetup::Apply::kMean, false, optimizer,
-                s.model.weights());  // (7)
+                s.opt.groups(), s.model.weights());  // (7)
 }
 
 void SsdSgd::on_bucket_ready(Step& s, const Bucket& bucket) {
   const auto [first, last] = servers_.parts_in(bucket.offset, bucket.count);
   if (warmup_.active(s.t)) {
-    if (options_.accumulate_push) {
-      vec::add_scaled(s.model.grads(bucket), s.model.weights(bucket), static_cast<float>(s.opt.options().weight_decay));
-    }
+    if (options_.accumulate_push) add_decay(s, bucket, s.model.grads(bucket), 1.0);
     for (std::size_t p = first; p < last; ++p) {
       const ServerPart& part = servers_.parts()[p];
       servers_.push_pull(p, part.of(s.model.grads()), s.opt.lr(), part.of(pulled_));
@@ -85,7 +84,7 @@ void SsdSgd::on_finish(Step& s) {
 
 void SsdSgd::adopt(Step& s) {
   servers_.wait();
-  local_.adopt(s.opt.options(), pulled_, pulled_rates_);
+  local_.adopt(s.opt, pulled_, pulled_rates_);
   vec::copy(s.model.weights(), pulled_);
   pending_ = 0;
 }
@@ -107,9 +106,18 @@ void SsdSgd::fill_outgoing(Step& s, const Bucket& bucket) {
     period_lr_ = s.opt.lr() > 0.0 ? s.opt.lr() : 1.0;
     vec::zero(out);
   }
-  const double share = s.opt.lr() / period_lr_, decay = s.opt.options().weight_decay;
+  const double share = s.opt.lr() / period_lr_;
   vec::add_scaled(out, s.model.grads(bucket), static_cast<float>(share));
-  if (decay > 0.0) vec::add_scaled(out, s.model.weights(bucket), static_cast<float>(share * decay));
+  add_decay(s, bucket, out, share);
+}
+
+void SsdSgd::add_decay(Step& s, const Bucket& bucket, std::span<float> out, double share) {
+  s.opt.groups().each(bucket.offset, bucket.count, [&](std::size_t at, std::size_t count, int group) {
+    const double decay = share * s.opt.options().decay(group);
+    if (decay == 0.0) return;
+    vec::add_scaled(out.subspan(at - bucket.offset, count), s.model.weights().subspan(at, count),
+                    static_cast<float>(decay));
+  });
 }
 
 void SsdSgd::push(Step& s, std::size_t first, std::size_t last) {

@@ -56,6 +56,8 @@ class SsdSgd final : public Strategy {
   // The buffer that step t's gradients are pushed from, or added up in.
   std::span<float> outgoing(std::int64_t t);
   void fill_outgoing(Step& s, const Bucket& bucket);
+  // The bucket's weight decay, times `share`, on top of its gradient in `out`.
+  static void add_decay(Step& s, const Bucket& bucket, std::span<float> out, double share);
   void push(Step& s, std::size_t first, std::size_t last);
   void adopt(Step& s);
 

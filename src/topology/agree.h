@@ -10,8 +10,6 @@
 
 namespace slipstream {
 
-double agree_on_max(Fabric& net, double mine);
-
 // Replaces each number by its mean over the ranks.
 void agree_on_means(Fabric& net, std::span<double> numbers);
 

@@ -34,13 +34,19 @@ TEST(Guess, IsMadeFromTheTruthNotFromTheLastGuess) {
   EXPECT_EQ(out, Floats{6.5});
 }
 
-// It follows an optimizer whose velocity it never sees.
+// It follows an optimizer whose velocity it never sees, also where each weight has a rate and a decay of its own.
 TEST(Guess, ReadsTheVelocityOffTheWeightsMovement) {
-  for (bool nesterov : {false, true}) {
-    const OptimizerOptions rule{.lr = 0.1, .momentum = 0.9, .nesterov = nesterov, .weight_decay = 0.01};
+  GroupMap map;
+  map.append(1, 0);
+  map.append(1, 1);
+  for (int form = 0; form < 4; ++form) {
+    const bool nesterov = form % 2 == 1, grouped = form >= 2;
+    OptimizerOptions rule{.lr = 0.1, .momentum = 0.9, .nesterov = nesterov, .weight_decay = 0.01};
+    if (grouped) rule.groups = {{.lr_factor = 0.5}, {.weight_decay = 0.25}};
     Floats weights{1.0F, -2.0F}, out(2);
-    const auto server = make_optimizer(rule, weights.size());
-    Guess guess(Guess::Kind::kMomentum, rule, weights);
+    const GroupMap& groups = grouped ? map : GroupMap();
+    const auto server = make_optimizer(rule, weights.size(), OptimizerUse::kSteps, groups);
+    Guess guess(Guess::Kind::kMomentum, rule, weights, groups);
     for (int t = 0; t < 20; ++t) {
       const double lr = 0.1 / (1 + 0.2 * t);
       const Floats grads{0.3F * static_cast<float>(t % 4) - 0.4F, 0.2F};

@@ -32,14 +32,14 @@ TEST(LocalStep, MixesInTheGlobalGradientOnceItHasSeenTheWeightsMove) {
   LocalStep local(0.25, Floats{1}, 1);
   const auto rule = sgd(0.5);
   EXPECT_EQ(stepped(local, *rule, {1}, {2}, 0.5), Floats{0});
-  local.adopt(rule->options(), Floats{0}, 0.25);  // moved by 1 at rates of 0.25 in all: a gradient of 4
+  local.adopt(*rule, Floats{0}, 0.25);  // moved by 1 at rates of 0.25 in all: a gradient of 4
   EXPECT_EQ(local.estimate()[0], 4.0F);
   EXPECT_EQ(stepped(local, *rule, {1}, {2}, 0.5), Floats{1 - 0.5F * (1.5F + 1.0F)});
 }
 
 TEST(LocalStep, TakesMomentumAndDecayOutOfWhatItLearns) {
   LocalStep local(0.5, Floats{2}, 1);
-  local.adopt(sgd(0.5, 0.75, 0.5)->options(), Floats{0}, 0.5);  // a quarter of (2 - 0) / 0.5, less 0.5 × 2
+  local.adopt(*sgd(0.5, 0.75, 0.5), Floats{0}, 0.5);  // a quarter of (2 - 0) / 0.5, less 0.5 × 2
   EXPECT_EQ(local.estimate()[0], 0.0F);
 }
 
@@ -49,7 +49,7 @@ TEST(LocalStep, AMovementThatItFollowedStepByStepIsNoPeriods) {
   Floats weights{8};
   local.follow(*rule, weights, Floats{0}, Floats{1});
   EXPECT_EQ(weights, Floats{1});
-  local.adopt(rule->options(), Floats{0}, 0.5);
+  local.adopt(*rule, Floats{0}, 0.5);
   EXPECT_EQ(local.estimate()[0], 2.0F) << "since the last step that was followed";
 }
 
@@ -73,6 +73,31 @@ TEST(LocalStep, FollowingTheServersReadsTheirVelocityOffTheWeights) {
       EXPECT_NEAR(momentum_of(*mine)[j], momentum_of(*server)[j], 1e-4) << (nesterov ? "Nesterov" : "momentum");
     }
   }
+}
+
+// Three weights: the first at half the rate, the second without decay, the third fixed.
+TEST(LocalStep, ReadsEveryGroupOffWithItsOwnRateAndDecay) {
+  OptimizerOptions rule{.lr = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.2};
+  rule.groups = {{.lr_factor = 0.5}, {.weight_decay = 0.0}, {.lr_factor = 0.0}};
+  GroupMap map;
+  for (const int group : {0, 1, 2}) map.append(1, group);
+  const auto server = make_optimizer(rule, 3, OptimizerUse::kSteps, map);
+  const auto mine = make_optimizer(rule, 3, OptimizerUse::kSteps, map);
+  Floats weights{1, 2, 3}, copy = weights;
+  LocalStep local(0.1, weights);
+  for (int t = 0; t < 20; ++t) {
+    server->step(weights, Floats{0.5F, -0.25F, 1.0F});
+    local.follow(*mine, copy, Floats{9, 9, 9}, weights);
+  }
+  const auto theirs = momentum_of(*server), read = momentum_of(*mine);
+  for (const std::size_t i : {0, 1}) EXPECT_NEAR(read[i], theirs[i], 1e-4 * std::abs(theirs[i])) << i;
+  EXPECT_EQ(read[2], 0.0F) << "what does not move tells nothing";
+
+  const Floats before = weights;
+  local.adopt(*mine, Floats{before[0] - 0.25F, before[1] - 0.25F, before[2]}, 0.5);
+  EXPECT_NEAR(local.estimate()[0], 0.1F * 0.25F / 0.25F - 0.2F * before[0], 1e-5);
+  EXPECT_NEAR(local.estimate()[1], 0.1F * 0.25F / 0.5F, 1e-5);
+  EXPECT_EQ(local.estimate()[2], 0.0F);
 }
 
 TEST(LocalStep, FollowingAdamGathersItsMomentsFromTheOwnGradients) {

@@ -322,11 +322,111 @@ TEST(Optimizer, DecayOfDirectionsIsAsStrongAsThatOfStepsInTheLongRun) {
     const auto dense = make_optimizer(options, 1), own = make_optimizer(options, 1, OptimizerUse::kDirections);
     for (int t = 0; t < 500; ++t) {
       dense->step(stepped, std::vector<float>{0});
-      own->decay(decayed);
+      own->decay(0, decayed);
     }
     EXPECT_LT(stepped[0], 0.7F);
     EXPECT_NEAR(decayed[0] / stepped[0], 1.0, 0.01) << options.kind;
   }
+}
+
+// Where 0 … 36 lie: five stretches, so that both groups and the rest have several or begin in the middle.
+GroupMap mapped() {
+  GroupMap map;
+  for (const auto& [count, group] : {std::pair{5, 0}, {7, GroupMap::kNone}, {1, 1}, {16, 0}, {8, 1}}) {
+    map.append(static_cast<std::size_t>(count), group);
+  }
+  return map;
+}
+
+OptimizerOptions with_groups(OptimizerOptions options) {
+  options.groups = {{.lr_factor = 0.5, .weight_decay = 0.0}, {.lr_factor = 3.0}};
+  return options;
+}
+
+// The options as they are for the elements of one group.
+OptimizerOptions options_of(OptimizerOptions options, int group) {
+  if (group == 0) options.weight_decay = 0.0;
+  if (group >= 0) options.lr *= group == 0 ? 0.5 : 3.0;
+  return options;
+}
+
+TEST(Optimizer, EveryGroupFollowsTheDefinitionWithItsOwnRateAndDecay) {
+  for (const OptimizerOptions& options :
+       {OptimizerOptions{.lr = 0.05, .momentum = 0.0, .weight_decay = 0.1},
+        OptimizerOptions{.lr = 0.05, .momentum = 0.9, .weight_decay = 0.1, .clip_norm = 0.7},
+        OptimizerOptions{.lr = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 0.1},
+        OptimizerOptions{.kind = "adam", .lr = 0.01, .weight_decay = 0.1},
+        OptimizerOptions{.kind = "adamw", .lr = 0.01, .weight_decay = 0.1, .clip_norm = 0.7}}) {
+    std::vector<float> weights = random_vector(1);
+    std::vector<Reference> references;
+    for (const int group : {-1, 0, 1}) references.emplace_back(options_of(options, group), weights);
+    const auto optimizer = make_optimizer(with_groups(options), kCount, OptimizerUse::kSteps, mapped());
+    for (std::uint32_t t = 0; t < kSteps; ++t) {
+      const std::vector<float> grads = random_vector(100 + t);
+      optimizer->step(weights, grads, 0.5F);
+      for (Reference& reference : references) reference.step(grads, 0.5);
+    }
+    for (std::size_t i = 0; i < kCount; ++i) {
+      const int group = i < 5 ? 0 : i < 12 ? -1 : i == 12 || i >= 29 ? 1 : 0;
+      const double expected = references[static_cast<std::size_t>(group + 1)].weights()[i];
+      EXPECT_NEAR(weights[i], expected, 1e-5 * (1 + std::abs(expected))) << options.kind << " element " << i;
+    }
+  }
+}
+
+TEST(Optimizer, DirectionsAndDecayOfAPartHaveTheRatesOfItsGroups) {
+  for (const char* kind : {"sgd", "adamw"}) {
+    const OptimizerOptions options{.kind = kind, .lr = 0.01, .weight_decay = 0.1};
+    const std::size_t offset = 3, count = 30;
+    const auto grouped = make_optimizer(with_groups(options), kCount, OptimizerUse::kDirections, mapped());
+    grouped->begin_step();
+    const auto all = random_vector(2);
+    std::vector<float> grads(all.begin() + offset, all.begin() + offset + count), weights(count, 1.0F);
+    const float factor = grouped->direction(offset, grads, 4);
+    grouped->decay(offset, weights);
+    for (const int group : {-1, 0, 1}) {
+      const auto alone = make_optimizer(options_of(options, group), kCount, OptimizerUse::kDirections);
+      alone->begin_step();
+      std::vector<float> own(all.begin() + offset, all.begin() + offset + count), decayed(count, 1.0F);
+      const float own_factor = alone->direction(offset, own, 4);
+      alone->decay(offset, decayed);
+      mapped().each(offset, count, [&](std::size_t begin, std::size_t size, int of) {
+        for (std::size_t i = begin - offset; of == group && i < begin - offset + size; ++i) {
+          EXPECT_NEAR(factor * grads[i], own_factor * own[i], 1e-6) << kind << " element " << i;
+          EXPECT_FLOAT_EQ(weights[i], decayed[i]) << kind << " element " << i;
+        }
+      });
+    }
+  }
+}
+
+TEST(Optimizer, AnotherFactorOfAGroupActsInTheNextStep) {
+  const auto sgd = make_optimizer(with_groups({.lr = 1.0, .momentum = 0.0}), kCount, OptimizerUse::kSteps, mapped());
+  std::vector<float> weights(kCount);
+  sgd->set_lr_factor(1, 0.0);
+  sgd->step(weights, std::vector<float>(kCount, 1.0F));
+  EXPECT_EQ(weights[4], -0.5F);
+  EXPECT_EQ(weights[5], -1.0F);
+  EXPECT_EQ(weights[12], 0.0F);
+  EXPECT_THROW(sgd->set_lr_factor(2, 1.0), ConfigError);
+  EXPECT_THROW(sgd->set_lr_factor(0, -1.0), ConfigError);
+  EXPECT_THROW(sgd->set_lr_factor(0, std::nan("")), ConfigError);
+}
+
+TEST(Optimizer, RefusesGroupsThatMakeNoSenseAndThoseWithoutAPlace) {
+  const auto refuse = [](const ParameterGroup& group) {
+    GroupMap map;
+    map.append(2, 0);
+    EXPECT_THROW(make_optimizer({.groups = {group}}, 2, OptimizerUse::kSteps, map), ConfigError);
+  };
+  refuse({.lr_factor = -1});
+  refuse({.lr_factor = std::nan("")});
+  refuse({.weight_decay = -0.1});
+  refuse({.weight_decay = std::numeric_limits<double>::infinity()});
+  EXPECT_THROW(make_optimizer({.groups = {{}}}, 2), Error);
+  OptimizerOptions adam{.kind = "adam"};
+  adam.groups = {{.weight_decay = 0.1}};
+  EXPECT_THROW(make_optimizer(adam, kCount, OptimizerUse::kDirections, mapped()), ConfigError);
 }
 
 TEST(Optimizer, HoldsOnlyTheStateThatIsUsed) {

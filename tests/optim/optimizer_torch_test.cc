@@ -89,6 +89,58 @@ TEST(OptimizerTorch, AdamAndAdamwEqualTorchForEveryCombination) {
   }
 }
 
+// The same three tensors as torch's parameter groups and as stretches of one flat range.
+TEST(OptimizerTorch, GroupsEqualTorchsParameterGroups) {
+  using torch::optim::OptimizerParamGroup;
+  constexpr std::int64_t kSizes[] = {500, 3, 500};
+  constexpr double kLr = 0.01, kFactor[] = {1.0, 0.25, 4.0}, kDecay[] = {0.1, 0.0, 0.3};
+  for (const char* kind : {"sgd", "adam", "adamw"}) {
+    torch::manual_seed(7);
+    std::vector<torch::Tensor> theirs;
+    std::vector<OptimizerParamGroup> groups;
+    for (std::size_t i = 0; i < 3; ++i) {
+      theirs.push_back(torch::randn({kSizes[i]}).set_requires_grad(true));
+      const double lr = kLr * kFactor[i], decay = kDecay[i];
+      std::unique_ptr<torch::optim::OptimizerOptions> own;
+      if (kind == std::string("sgd")) {
+        own = std::make_unique<torch::optim::SGDOptions>(
+            torch::optim::SGDOptions(lr).momentum(0.9).nesterov(true).weight_decay(decay));
+      } else if (kind == std::string("adam")) {
+        own = std::make_unique<torch::optim::AdamOptions>(torch::optim::AdamOptions(lr).weight_decay(decay));
+      } else {
+        own = std::make_unique<torch::optim::AdamWOptions>(torch::optim::AdamWOptions(lr).weight_decay(decay));
+      }
+      groups.emplace_back(std::vector<torch::Tensor>{theirs.back()}, std::move(own));
+    }
+    std::unique_ptr<torch::optim::Optimizer> twin;
+    if (kind == std::string("sgd")) twin = std::make_unique<torch::optim::SGD>(groups, torch::optim::SGDOptions(kLr));
+    if (kind == std::string("adam")) twin = std::make_unique<torch::optim::Adam>(groups);
+    if (kind == std::string("adamw")) twin = std::make_unique<torch::optim::AdamW>(groups);
+
+    OptimizerOptions options{
+        .kind = kind, .lr = kLr, .nesterov = kind == std::string("sgd"), .weight_decay = kDecay[0]};
+    options.groups = {{.lr_factor = kFactor[1], .weight_decay = kDecay[1]},
+                      {.lr_factor = kFactor[2], .weight_decay = kDecay[2]}};
+    GroupMap map;
+    for (int i = 0; i < 3; ++i) map.append(static_cast<std::size_t>(kSizes[i]), i - 1);
+    const auto optimizer = make_optimizer(options, kCount, OptimizerUse::kSteps, map);
+    const torch::Tensor first = torch::cat(theirs).detach();
+    std::vector<float> ours(first.data_ptr<float>(), first.data_ptr<float>() + kCount);
+    for (int t = 0; t < kSteps; ++t) {
+      const torch::Tensor gradient = torch::randn({kCount});
+      std::int64_t at = 0;
+      for (std::size_t i = 0; i < 3; at += kSizes[i++]) {
+        theirs[i].mutable_grad() = gradient.slice(0, at, at + kSizes[i]).clone();
+      }
+      twin->step();
+      optimizer->step(ours, {gradient.data_ptr<float>(), static_cast<std::size_t>(kCount)});
+    }
+    const torch::Tensor want = torch::cat(theirs).detach(), got = torch::from_blob(ours.data(), {kCount});
+    EXPECT_LT(((got - want).abs() / (1 + want.abs())).max().item<double>(), 4e-6) << kind;
+    EXPECT_GT((got - first).abs().max().item<double>(), 0.1) << kind;
+  }
+}
+
 TEST(OptimizerTorch, ClippingAZeroGradientEqualsTorch) {
   torch::Tensor theirs = torch::zeros({5}).set_requires_grad(true);
   theirs.mutable_grad() = torch::zeros({5});

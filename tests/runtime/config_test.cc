@@ -54,6 +54,24 @@ warmup_steps = 2
   EXPECT_EQ(config.optimizer.momentum, OptimizerOptions().momentum);
 }
 
+TEST_F(TrainConfigFile, NoDecayIsAParameterGroup) {
+  const TrainConfig config = load("weight_decay = 0.5\nno_decay = \"bias,norm\"\n");
+  const OptimizerOptions grouped = config.grouped_optimizer();
+  ASSERT_EQ(grouped.groups.size(), 1U);
+  EXPECT_EQ(grouped.groups[0].names, (std::vector<std::string>{"*bias*", "*norm*"}));
+  EXPECT_EQ(grouped.groups[0].weight_decay, 0.0);
+  EXPECT_EQ(grouped.groups[0].lr_factor, 1.0);
+  EXPECT_EQ(grouped.weight_decay, 0.5);
+  EXPECT_EQ(load(config.to_toml(registry_)).no_decay, "bias,norm");
+  EXPECT_TRUE(TrainConfig().grouped_optimizer().groups.empty());
+  expect_error<ConfigError>([&] { load("no_decay = \"bias\"\n").validate(registry_); }, {"weight_decay", "0"});
+  for (const char* wrong : {",", "bias,,norm", "*bias", "bias, norm"}) {
+    expect_error<ConfigError>(
+        [&] { load(fmt::format("weight_decay = 0.5\nno_decay = \"{}\"\n", wrong)).validate(registry_); },
+        {"separated by commas"});
+  }
+}
+
 TEST_F(TrainConfigFile, AnEmptyFileChangesNothing) {
   EXPECT_EQ(load("# nothing\n").to_toml(registry_), TrainConfig().to_toml(registry_));
 }
@@ -111,7 +129,7 @@ TEST_F(TrainConfigFile, EveryKeyButThoseOfOneProcessIsWritten) {
   TrainConfig config;
   config.launch.workers = 2;
   config.out = config.task.data = config.task.model = config.launch.interface = config.launch.lab = "x";
-  config.launch.secret_file = "x";
+  config.launch.secret_file = config.no_decay = "x";
   const std::string text = "\n" + config.to_toml(registry_);
   OptionSet options("test");
   config.describe(options);

@@ -24,7 +24,7 @@ std::vector<Floats> train(const std::function<void(const std::function<void(Fabr
     std::optional<ServerHost> host;
     if (ServerHost::needed(net)) host.emplace(net);
     client.open(net, ServerClient::plan({0, 17, 3000, 5000}, net.servers().count, 4096), ServerSetup::Apply::kMean,
-                false, {.lr = 0.1, .momentum = 0.9}, weights);
+                false, {.lr = 0.1, .momentum = 0.9}, {}, weights);
     for (int round = 0; round < 8; ++round) {
       for (std::size_t i = 0; i < gradient.size(); ++i) {
         gradient[i] = 0.3F * static_cast<float>((i + static_cast<std::size_t>(round + 3 * net.rank())) % 7) - 1.0F;

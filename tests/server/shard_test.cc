@@ -241,6 +241,25 @@ TEST(ShardServer, RefusesWorkersThatWereToldSomethingElse) {
   expect_refused([&] { server.handle(kUrgent, setup_of(1, text), payload_of(text)); }, {"rank 1", "differs"});
 }
 
+// Parts of 2 and 1 weights, all 1: the first weight at half the rate, the last without decay.
+TEST(ShardServer, EveryGroupIsMovedWithItsOwnRateAndDecay) {
+  ServerSetup setup{Apply::kMean, false, {2, 1}, {.lr = 0.5, .momentum = 0.0, .weight_decay = 2.0}};
+  setup.optimizer.groups = {{.lr_factor = 0.5}, {.weight_decay = 0.0}};
+  setup.groups.append(1, 0);
+  setup.groups.append(1, GroupMap::kNone);
+  setup.groups.append(1, 1);
+  ShardServer server(0, 1);
+  const std::string text = setup.to_text();
+  server.handle(kUrgent, setup_of(0, text), payload_of(text));
+  server.handle(kUrgent, {.kind = Kind::kWeights, .part = 0, .payload_bytes = 8}, payload_of(Floats{1, 1}));
+  server.handle(kUrgent, {.kind = Kind::kWeights, .part = 1, .payload_bytes = 4}, payload_of(Floats{1}));
+  server.handle(kUrgent, {Kind::kPush, 0, 0, 0, 0, 0.25, 8}, payload_of(Floats{4, 4}));
+  server.handle(kUrgent, {Kind::kPush, 0, 1, 0, 0, 0.25, 4}, payload_of(Floats{4}));
+  EXPECT_EQ(server.weights(0)[0], 1 - 0.125F * (4 + 2));
+  EXPECT_EQ(server.weights(0)[1], 1 - 0.25F * (4 + 2));
+  EXPECT_EQ(server.weights(1)[0], 1 - 0.25F * 4);
+}
+
 TEST(ServerMessage, SurvivesTheWireAndIsRefusedWhereAByteIsWrong) {
   const ServerMessage sent{Kind::kPush, 258, 7, 1'000'000'000'000, 3, 0.05, 4096};
   const auto frame = sent.pack();
@@ -277,6 +296,27 @@ TEST(ServerSetup, SurvivesItsTextAndIsRefusedWhereItIsCutShort) {
   EXPECT_EQ(back.optimizer.beta2, 0.95);
   expect_refused([&] { ServerSetup::from_text(text.substr(0, text.size() - 12)); }, {"cannot be read"});
   expect_refused([&] { ServerSetup::from_text("9" + text.substr(1)); }, {"cannot be read"});
+}
+
+TEST(ServerSetup, GroupsSurviveItsTextAndAreRefusedWhereTheyDoNotCoverTheParts) {
+  ServerSetup setup{Apply::kMean, false, {5, 2}, {.weight_decay = 0.5}};
+  setup.optimizer.groups = {{.names = {"not told"}, .lr_factor = 1.0 / 3}, {.weight_decay = 0.125}};
+  const auto map = [](std::initializer_list<std::pair<std::size_t, int>> stretches) {
+    GroupMap groups;
+    for (const auto& [count, group] : stretches) groups.append(count, group);
+    return groups;
+  };
+  setup.groups = map({{3, 1}, {3, GroupMap::kNone}, {1, 0}});
+  const ServerSetup back = ServerSetup::from_text(setup.to_text());
+  EXPECT_EQ(back.groups.stretches(), setup.groups.stretches());
+  for (const int group : {GroupMap::kNone, 0, 1}) {
+    EXPECT_EQ(back.optimizer.lr_factor(group), setup.optimizer.lr_factor(group));
+    EXPECT_EQ(back.optimizer.decay(group), setup.optimizer.decay(group));
+  }
+  for (const GroupMap& wrong : {map({{6, 0}}), map({{8, 0}}), map({{7, 2}}), map({{7, -2}}), map({})}) {
+    setup.groups = wrong;
+    expect_refused([&] { ServerSetup::from_text(setup.to_text()); }, {"cannot be read"});
+  }
 }
 
 }  // namespace

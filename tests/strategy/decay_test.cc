@@ -50,9 +50,11 @@ std::vector<std::string> settings(const std::string& strategy) {
 }
 
 // What is left of each weight; empty where the strategy refuses the optimizer, and says which it needs.
-std::vector<double> left_over(const std::string& strategy, const OptimizerOptions& optimizer) {
+std::vector<double> left_over(const std::string& strategy, const OptimizerOptions& optimizer, int workers = 3,
+                              int servers = 0) {
   SimJobOptions job;
-  job.world.ranks = 3;
+  job.world.ranks = workers;
+  job.servers = servers;
   job.task = std::make_shared<NoGradient>();
   job.make_strategy = Registry::builtin().configure(strategy, settings(strategy)).make;
   job.optimizer = optimizer;
@@ -99,6 +101,28 @@ TEST_P(Decay, ShrinksTheWeightsAsSynchronousTrainingDoes) {
     }
     EXPECT_LT(furthest, 0.01) << GetParam() << " with " << rule.name << " leaves " << left.front() << ", ssgd "
                               << dense.front();
+  }
+}
+
+TEST_P(Decay, LeavesAGroupWithoutDecayAloneAndShrinksTheRest) {
+  const bool serves = Registry::builtin().configure(GetParam(), {}).make()->needs_servers();
+  for (const DecayRule& rule : kRules) {
+    OptimizerOptions grouped = rule.optimizer;
+    grouped.groups = {{.names = {"first"}, .weight_decay = 0.0}};
+    const auto dense = left_over("ssgd", rule.optimizer);
+    for (const auto& [workers, servers] : {std::pair{1, 0}, {2, 0}, {3, 0}, {3, 1}, {3, 2}}) {
+      if (servers > 0 && !serves) continue;
+      const auto left = left_over(GetParam(), grouped, workers, servers);
+      const bool kept = kNotYet.count({GetParam(), rule.name}) == 0;
+      for (std::size_t j = 0; j < left.size(); ++j) {  // "first" has 6 weights
+        const double expected = j < 6 ? 1.0 : kept ? dense[j] : left.back();
+        ASSERT_NEAR(left[j], expected, 0.01 * expected) << GetParam() << " with " << rule.name << ", weight " << j
+                                                        << ", " << workers << " workers, " << servers << " servers";
+      }
+      if (!left.empty()) {
+        EXPECT_LT(left.back(), 0.95);
+      }
+    }
   }
 }
 

@@ -8,6 +8,7 @@
 #include <slipstream/base/clock.h>
 #include <slipstream/base/option.h>
 #include <slipstream/base/state.h>
+#include <slipstream/optim/parameter_group.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace slipstream {
 
@@ -27,12 +29,18 @@ struct OptimizerOptions {
   double beta1 = 0.9;  // adam, adamw
   double beta2 = 0.999;
   double eps = 1e-8;
-  double clip_norm = 0.0;  // 0: off
+  double clip_norm = 0.0;                // 0: off
+  std::vector<ParameterGroup> groups{};  // a parameter is in one of them, or in none
 
-  void describe(OptionSet& o);
+  void describe(OptionSet& o);  // all but the groups
 
   // lr, or where it is 0 the default of the kind: 0.05 for sgd, 0.001 for adam and adamw.
   double base_lr() const;
+  // What is particular to a group; GroupMap::kNone: what holds for the rest.
+  double lr_factor(int group) const { return group < 0 ? 1.0 : groups[static_cast<std::size_t>(group)].lr_factor; }
+  double decay(int group) const {
+    return group < 0 ? weight_decay : groups[static_cast<std::size_t>(group)].weight_decay.value_or(weight_decay);
+  }
 };
 
 // What a strategy asks of an optimizer: it decides which state is held.
@@ -56,19 +64,24 @@ class Optimizer {
   // Counts a step of directions. step() counts itself.
   void begin_step() { ++steps_; }
   // What a worker's own gradient asks the weights to lose, in units of weights, where the mean over `workers` is applied
-  // later, entry by entry. `grads` times the factor that is returned is that direction.
+  // later, entry by entry. `grads` times the factor that is returned is that direction. Changes grads where a group has
+  // a rate of its own.
   //   sgd    lr / (1 - momentum) g: all that momentum would ever make of g
   //   adam   v <- beta2 v + (1 - beta2) g^2;  lr g / (sqrt(v / workers / (1 - beta2^t)) + eps): the variance of a mean
   //          of P gradients is a P-th of one's. Changes grads
-  virtual float direction(std::size_t offset, std::span<float> grads, int workers) = 0;
+  float direction(std::size_t offset, std::span<float> grads, int workers);
   // The share of the last step's motion that the next one keeps: momentum, or adam's beta1.
   virtual double memory() const = 0;
-  // The weight decay of one step for weights that directions move: as strong as the dense rule's in the long run.
-  void decay(std::span<float> weights) const;
+  // The weight decay of one step for weights that directions move, from element `offset` on: as strong as the dense
+  // rule's in the long run.
+  void decay(std::size_t offset, std::span<float> weights) const;
 
   double lr() const { return options_.lr; }
   void set_lr(double lr) { options_.lr = lr; }
+  // Another rate for a group from the next step on. Throws ConfigError where there is no such group or rate.
+  void set_lr_factor(std::size_t group, double factor);
   const OptimizerOptions& options() const { return options_; }
+  const GroupMap& groups() const { return groups_; }
 
   // Time in its scope counts as update: whoever moves weights in another way than by step() holds one.
   class Timed {
@@ -89,21 +102,33 @@ class Optimizer {
   virtual void visit(StateVisitor& v) = 0;
 
  protected:
-  explicit Optimizer(const OptimizerOptions& options) : options_(options) { options_.lr = options.base_lr(); }
-  virtual void update(std::span<float> weights, std::span<const float> grads, float scale, int averaged_over) = 0;
+  // What a step of one stretch is made with.
+  struct Update {
+    std::size_t offset;
+    double lr, weight_decay;
+    float scale;
+    int averaged_over;
+  };
+
+  Optimizer(const OptimizerOptions& options, std::size_t count, const GroupMap& groups);
+  virtual void update(std::span<float> weights, std::span<const float> grads, const Update& by) = 0;
+  virtual float whole_direction(std::size_t offset, std::span<float> grads, int workers) = 0;  // without groups
   virtual double long_rate() const = 0;  // how far a constant gradient moves a weight in a step, in the long run
 
   OptimizerOptions options_;
   std::int64_t steps_ = 0;
 
  private:
+  const std::size_t count_;
+  const GroupMap groups_;
   const Clock* clock_ = nullptr;
   double seconds_ = 0.0;
   bool timing_ = false;
 };
 
-// Throws ConfigError for combinations that make no sense (Nesterov without momentum, …).
+// Throws ConfigError for combinations that make no sense (Nesterov without momentum, …). `groups` says where the
+// options' groups lie among the `count` weights; it is empty where they have none.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::size_t count,
-                                          OptimizerUse use = OptimizerUse::kSteps);
+                                          OptimizerUse use = OptimizerUse::kSteps, const GroupMap& groups = {});
 
 }  // namespace slipstream

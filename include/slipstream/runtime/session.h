@@ -40,6 +40,11 @@ namespace slipstream {
 
 struct Traffic;
 
+// Parameter groups are the optimizer's:
+//
+//   .optimizer = {.kind = "adamw", .weight_decay = 0.1,
+//                 .groups = {{.names = {"*.bias", "*norm*"}, .weight_decay = 0.0},
+//                            {.names = {"head.weight"}, .lr_factor = 10.0}}}
 struct SessionOptions {
   std::string strategy = "ssgd";
   std::vector<std::string> set{};  // options of the strategy, "key=value"
@@ -61,6 +66,10 @@ class Session {
   // where any rank's loss is not finite, and with Interrupted after request_stop() on any rank. Throws ConfigError where a
   // gradient was changed after it had left.
   const StepRecord& step(double loss);
+
+  // Another factor of the learning rate for a parameter group, counted from 0, from the next step on; the same on all
+  // ranks. Throws ConfigError with strategies whose servers move the weights: they learn the factors once.
+  void set_lr_factor(std::size_t group, double factor);
 
   // While this lives, backward passes only accumulate.
   class Hold {
