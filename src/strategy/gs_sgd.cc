@@ -29,18 +29,24 @@ bool GsSgd::tree_is_faster(Fabric& net) {
     tree_.sum(net, values);
   });
   const double width = static_cast<double>(wire_width(options_.format(net.size())));
+  const double cell_width = options_.narrow_table() ? 1 : width;
   const auto cells = static_cast<double>(SketchPlan::cells(plan.shape)), chosen = static_cast<double>(plan.chosen);
   // The second round's way back carries little: half of a sum.
-  const double direct_s = direct.seconds(width * cells) + direct.seconds(width * chosen / 2);
+  const double direct_s = direct.seconds(cell_width * cells) + direct.seconds(width * chosen / 2);
   return tree.seconds(sizeof(float) * cells) + tree.seconds(sizeof(float) * chosen) < direct_s;
 }
 
 void GsSgd::on_bucket_ready(Step& s, const Bucket& bucket) {
   memory_->add(s, bucket);  // (1)
+  const auto small = memory_->small(bucket);
+  if (bucket.first_slot == 0) {
+    last_small_ = small;
+  } else {
+    small_sums_.push_back(s.net.sum(small));
+  }
 }
 
 void GsSgd::on_step(Step& s) {
-  InFlight small = s.net.sum(memory_->small());
   const auto table = memory_->table();        // (2)
   sum(s, table);                              // (3)
   const auto& chosen = memory_->choose(s.t);  // (4)
@@ -48,15 +54,23 @@ void GsSgd::on_step(Step& s) {
   Sparse lost;
   const Sparse picked = pick(s, sent_, lost);  // (5) (6)
   memory_->follow_recall(s, picked);
-  small.wait();
+  for (InFlight& sum : small_sums_) sum.wait();
+  small_sums_.clear();
   memory_->apply(s, picked, sent_, lost);  // (7) (8)
 }
 
-void GsSgd::sum(Step& s, std::span<float> values) {
+// The small tensors of the last bucket leave in the middle of the table's way: they need not be waited for before
+// everything is there.
+void GsSgd::sum(Step& s, std::span<float> table) {
+  const bool narrow = !along_tree_ && options_.narrow_table();
+  if (narrow) narrow_.scatter(s.net, table);
+  small_sums_.push_back(s.net.sum(last_small_));
   if (along_tree_) {
-    tree_.sum(s.net, values);
+    tree_.sum(s.net, table);
+  } else if (narrow) {
+    narrow_.gather(s.net, table);
   } else {
-    s.net.sum(values, options_.format(s.net.size())).wait();
+    s.net.sum(table, options_.format(s.net.size())).wait();
   }
 }
 
@@ -83,7 +97,9 @@ double GsSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
   if (options.topology == "tree") {
     return bytes + TreeSum::bytes_sent(cells, q.rank, q.workers) + TreeSum::bytes_sent(plan.chosen, q.rank, q.workers);
   }
-  return bytes + MeteredFabric::sum_bytes(cells, q.workers, wire) +
+  return bytes +
+         (options.narrow_table() ? TableSum::bytes_sent(cells, q.workers)
+                                 : MeteredFabric::sum_bytes(cells, q.workers, wire)) +
          PickExchange::bytes_sent(plan.chosen, plan.k, q.workers, wire);
 }
 
@@ -110,8 +126,9 @@ void GsSgdOptions::describe(OptionSet& o) {
   o.choice("topology", topology, {"auto", "direct", "tree"}, kChangesResult,
            "how sums travel: directly to the ranks that add them (two delays, bytes that do not grow with P), along a "
            "binomial tree as published, or the faster of the two by a measurement at the start");
-  o.choice("wire", wire, {"fp32", "bf16"}, kChangesResult,
-           "number format of table and values when they travel directly; what rounding takes away is owed");
+  o.choice("wire", wire, {"fp32", "bf16", "fp8"}, kChangesResult,
+           "number format of table and values when they travel directly; what rounding takes away is owed. fp8: the "
+           "table, which only points out where to look, with 8 bits, values as with bf16");
 }
 
 }  // namespace slipstream
