@@ -38,12 +38,6 @@ bool GsSgd::tree_is_faster(Fabric& net) {
 
 void GsSgd::on_bucket_ready(Step& s, const Bucket& bucket) {
   memory_->add(s, bucket);  // (1)
-  const auto small = memory_->small(bucket);
-  if (bucket.first_slot == 0) {
-    last_small_ = small;
-  } else {
-    small_sums_.push_back(s.net.sum(small));
-  }
 }
 
 void GsSgd::on_step(Step& s) {
@@ -54,24 +48,18 @@ void GsSgd::on_step(Step& s) {
   Sparse lost;
   const Sparse picked = pick(s, sent_, lost);  // (5) (6)
   memory_->follow_recall(s, picked);
-  for (InFlight& sum : small_sums_) sum.wait();
-  small_sums_.clear();
   memory_->apply(s, picked, sent_, lost);  // (7) (8)
 }
 
-// The small tensors of the last bucket leave in the middle of the table's way: they need not be waited for before
-// everything is there.
 void GsSgd::sum(Step& s, std::span<float> table) {
-  const bool narrow = !along_tree_ && options_.narrow_table();
-  if (narrow) narrow_.scatter(s.net, table);
-  small_sums_.push_back(s.net.sum(last_small_));
+  if (!along_tree_ && options_.narrow_table()) return narrow_.sum(s.net, table, memory_->small());
+  InFlight small = s.net.sum(memory_->small());
   if (along_tree_) {
     tree_.sum(s.net, table);
-  } else if (narrow) {
-    narrow_.gather(s.net, table);
   } else {
     s.net.sum(table, options_.format(s.net.size())).wait();
   }
+  small.wait();
 }
 
 Sparse GsSgd::pick(Step& s, std::span<float> values, Sparse& lost) {
@@ -90,17 +78,18 @@ double GsSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
   const Wire wire = options.format(q.workers);
   const SketchPlan plan(options, q.model, wire);
   const std::size_t cells = plan.coordinates == 0 ? 0 : SketchPlan::cells(plan.shape);
-  double bytes = MeteredFabric::sum_bytes(plan.small_count, q.workers);
+  double bytes = 0;
   if (!options.columns && !plan.shape.identity && plan.coordinates > 0 && SketchPlan::looks_at_recall(q.t)) {
     bytes += SketchMemory::recall_bytes(plan, q.workers);
   }
+  const double small = MeteredFabric::sum_bytes(plan.small_count, q.workers);
   if (options.topology == "tree") {
-    return bytes + TreeSum::bytes_sent(cells, q.rank, q.workers) + TreeSum::bytes_sent(plan.chosen, q.rank, q.workers);
+    return bytes + small + TreeSum::bytes_sent(cells, q.rank, q.workers) +
+           TreeSum::bytes_sent(plan.chosen, q.rank, q.workers);
   }
-  return bytes +
-         (options.narrow_table() ? TableSum::bytes_sent(cells, q.workers)
-                                 : MeteredFabric::sum_bytes(cells, q.workers, wire)) +
-         PickExchange::bytes_sent(plan.chosen, plan.k, q.workers, wire);
+  bytes += options.narrow_table() ? TableSum::bytes_sent(cells, plan.small_count, q.workers)
+                                  : small + MeteredFabric::sum_bytes(cells, q.workers, wire);
+  return bytes + PickExchange::bytes_sent(plan.chosen, plan.k, q.workers, wire);
 }
 
 void GsSgd::visit(StateVisitor& v) {

@@ -50,14 +50,12 @@ class GsSgd final : public Strategy {
 
  private:
   bool tree_is_faster(Fabric& net);
-  void sum(Step& s, std::span<float> table);
+  void sum(Step& s, std::span<float> table);  // and of the small tensors
   Sparse pick(Step& s, std::span<float> values, Sparse& lost);
 
   Options options_;
   bool along_tree_ = false;
   std::optional<SketchMemory> memory_;
-  std::span<float> last_small_;       // small tensors of the bucket that is ready last
-  std::vector<InFlight> small_sums_;  // of this step: the others' leave during backward
   TreeSum tree_;
   TableSum narrow_;
   PickExchange direct_;

@@ -32,10 +32,6 @@ std::vector<std::uint32_t> sample(std::size_t n, std::size_t count, std::int64_t
   return drawn;
 }
 
-bool lies_in(const SketchPlan::Piece& piece, const Bucket& bucket) {
-  return piece.flat >= bucket.offset && piece.flat < bucket.offset + bucket.count;
-}
-
 double square(float x) { return static_cast<double>(x) * static_cast<double>(x); }
 
 }  // namespace
@@ -58,11 +54,14 @@ void SketchMemory::begin(Step& s) {
 
 void SketchMemory::add(Step& s, const Bucket& bucket) {
   if (!sketch_) begin(s);
+  const auto inside = [&](const SketchPlan::Piece& piece) {
+    return piece.flat >= bucket.offset && piece.flat < bucket.offset + bucket.count;
+  };
   for (const SketchPlan::Piece& piece : plan_.small) {
-    if (lies_in(piece, bucket)) add_small(s, piece);
+    if (inside(piece)) add_small(s, piece);
   }
   for (const SketchPlan::Piece& piece : plan_.sketched) {
-    if (lies_in(piece, bucket)) add_sketched(s, piece);
+    if (inside(piece)) add_sketched(s, piece);
   }
 }
 
@@ -83,16 +82,6 @@ void SketchMemory::add_sketched(Step& s, const SketchPlan::Piece& piece) {
     vec::add_scaled(v, g, s.opt.direction(flat, g, s.net.size()));
     if (plan_.local == plan_.coordinates) sketch_->add(piece.first + at, v);
   }
-}
-
-std::span<float> SketchMemory::small(const Bucket& bucket) {
-  std::size_t first = small_sums_.size(), count = 0;
-  for (const SketchPlan::Piece& piece : plan_.small) {
-    if (!lies_in(piece, bucket)) continue;
-    first = std::min(first, piece.first);
-    count += piece.count;
-  }
-  return small().subspan(first, count);
 }
 
 std::span<float> SketchMemory::table() {

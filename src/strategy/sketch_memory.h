@@ -41,7 +41,6 @@ class SketchMemory {
 
   // To be summed over the workers, in place. After the last bucket.
   std::span<float> small() { return small_sums_; }
-  std::span<float> small(const Bucket& bucket);  // those of one bucket: once it was added
   std::span<float> table();
 
   // The coordinates that the summed table points out, in ascending order.
