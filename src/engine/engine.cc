@@ -32,6 +32,14 @@ OptimizerOptions without_own_clip(OptimizerOptions optimizer, const Strategy& st
   return optimizer;
 }
 
+// The rule for a model whose bytes count so many times.
+BucketRule of_stand_in(BucketRule rule, double bytes_scale) {
+  const auto fewer = [bytes_scale](std::size_t bytes) {
+    return static_cast<std::size_t>(static_cast<double>(bytes) / bytes_scale);
+  };
+  return {fewer(rule.first_bytes), fewer(rule.bytes)};
+}
+
 }  // namespace
 
 Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strategy, const EngineOptions& options)
@@ -44,7 +52,7 @@ Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strate
                                 strategy->optimizer_use(), map_groups(options.optimizer.groups, model))),
       strategy_(std::move(strategy)),
       step_{options.first_step, model, *optimizer_, net_},
-      bucketizer_(model, plan_buckets(model, strategy_->buckets()),
+      bucketizer_(model, plan_buckets(model, of_stand_in(strategy_->buckets(), options.bytes_scale)),
                   [this](const Bucket& bucket) { bucket_ready(bucket); }),
       health_(options.health ? std::make_unique<Health>(world) : nullptr) {
   optimizer_->set_clock(world.clock());

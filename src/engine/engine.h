@@ -45,6 +45,7 @@ struct EngineOptions {
   std::function<double(std::int64_t)> lr{};  // learning rate by step; empty: optimizer.lr throughout
   std::int64_t first_step = 0;               // above 0 where a saved job goes on
   bool health = true;                        // false: no reports, so that a simulation's times are the strategy's alone
+  double bytes_scale = 1;                    // of a stand-in: its bytes count so many times where buckets are cut
   std::atomic<bool>* stop = nullptr;         // set by anybody to end all ranks; cleared by the engine it has stopped
 };
 

@@ -34,7 +34,8 @@ class SimWorker {
                 {.optimizer = options.optimizer,
                  .lr = options.lr,
                  .first_step = options.resume ? options.resume->next_step : 0,
-                 .health = options.health}) {}
+                 .health = options.health,
+                 .bytes_scale = options.world.bytes_scale}) {}
 
   void run(SimJobState& saved) {
     result_.start = engine_.start_record();

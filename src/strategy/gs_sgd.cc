@@ -29,9 +29,10 @@ bool GsSgd::tree_is_faster(Fabric& net) {
     tree_.sum(net, values);
   });
   const double width = static_cast<double>(wire_width(options_.format(net.size())));
+  const double cell_width = options_.narrow_table() ? 1 : width;
   const auto cells = static_cast<double>(SketchPlan::cells(plan.shape)), chosen = static_cast<double>(plan.chosen);
   // The second round's way back carries little: half of a sum.
-  const double direct_s = direct.seconds(width * cells) + direct.seconds(width * chosen / 2);
+  const double direct_s = direct.seconds(cell_width * cells) + direct.seconds(width * chosen / 2);
   return tree.seconds(sizeof(float) * cells) + tree.seconds(sizeof(float) * chosen) < direct_s;
 }
 
@@ -40,7 +41,6 @@ void GsSgd::on_bucket_ready(Step& s, const Bucket& bucket) {
 }
 
 void GsSgd::on_step(Step& s) {
-  InFlight small = s.net.sum(memory_->small());
   const auto table = memory_->table();        // (2)
   sum(s, table);                              // (3)
   const auto& chosen = memory_->choose(s.t);  // (4)
@@ -48,16 +48,18 @@ void GsSgd::on_step(Step& s) {
   Sparse lost;
   const Sparse picked = pick(s, sent_, lost);  // (5) (6)
   memory_->follow_recall(s, picked);
-  small.wait();
   memory_->apply(s, picked, sent_, lost);  // (7) (8)
 }
 
-void GsSgd::sum(Step& s, std::span<float> values) {
+void GsSgd::sum(Step& s, std::span<float> table) {
+  if (!along_tree_ && options_.narrow_table()) return narrow_.sum(s.net, table, memory_->small());
+  InFlight small = s.net.sum(memory_->small());
   if (along_tree_) {
-    tree_.sum(s.net, values);
+    tree_.sum(s.net, table);
   } else {
-    s.net.sum(values, options_.format(s.net.size())).wait();
+    s.net.sum(table, options_.format(s.net.size())).wait();
   }
+  small.wait();
 }
 
 Sparse GsSgd::pick(Step& s, std::span<float> values, Sparse& lost) {
@@ -76,15 +78,18 @@ double GsSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
   const Wire wire = options.format(q.workers);
   const SketchPlan plan(options, q.model, wire);
   const std::size_t cells = plan.coordinates == 0 ? 0 : SketchPlan::cells(plan.shape);
-  double bytes = MeteredFabric::sum_bytes(plan.small_count, q.workers);
+  double bytes = 0;
   if (!options.columns && !plan.shape.identity && plan.coordinates > 0 && SketchPlan::looks_at_recall(q.t)) {
     bytes += SketchMemory::recall_bytes(plan, q.workers);
   }
+  const double small = MeteredFabric::sum_bytes(plan.small_count, q.workers);
   if (options.topology == "tree") {
-    return bytes + TreeSum::bytes_sent(cells, q.rank, q.workers) + TreeSum::bytes_sent(plan.chosen, q.rank, q.workers);
+    return bytes + small + TreeSum::bytes_sent(cells, q.rank, q.workers) +
+           TreeSum::bytes_sent(plan.chosen, q.rank, q.workers);
   }
-  return bytes + MeteredFabric::sum_bytes(cells, q.workers, wire) +
-         PickExchange::bytes_sent(plan.chosen, plan.k, q.workers, wire);
+  bytes += options.narrow_table() ? TableSum::bytes_sent(cells, plan.small_count, q.workers)
+                                  : small + MeteredFabric::sum_bytes(cells, q.workers, wire);
+  return bytes + PickExchange::bytes_sent(plan.chosen, plan.k, q.workers, wire);
 }
 
 void GsSgd::visit(StateVisitor& v) {
@@ -110,8 +115,9 @@ void GsSgdOptions::describe(OptionSet& o) {
   o.choice("topology", topology, {"auto", "direct", "tree"}, kChangesResult,
            "how sums travel: directly to the ranks that add them (two delays, bytes that do not grow with P), along a "
            "binomial tree as published, or the faster of the two by a measurement at the start");
-  o.choice("wire", wire, {"fp32", "bf16"}, kChangesResult,
-           "number format of table and values when they travel directly; what rounding takes away is owed");
+  o.choice("wire", wire, {"fp32", "bf16", "fp8"}, kChangesResult,
+           "number format of table and values when they travel directly; what rounding takes away is owed. fp8: the "
+           "table, which only points out where to look, with 8 bits, values as with bf16");
 }
 
 }  // namespace slipstream

@@ -15,16 +15,22 @@
 
 #include "strategy/sketch_memory.h"
 #include "topology/pick_exchange.h"
+#include "topology/table_sum.h"
 #include "topology/tree.h"
 
 namespace slipstream {
 
 struct GsSgdOptions : SketchOptions {
   std::string topology = "auto";  // both change the result, by rounding
-  std::string wire = "bf16";
+  std::string wire = "fp8";
 
   void describe(OptionSet& o);
-  Wire format(int workers) const { return workers == 1 || topology == "tree" ? Wire::kFp32 : parse_wire(wire); }
+  bool narrow_table() const { return wire == "fp8"; }
+  // Of values, and of a table that is not narrow.
+  Wire format(int workers) const {
+    if (workers == 1 || topology == "tree") return Wire::kFp32;
+    return narrow_table() ? Wire::kBf16 : parse_wire(wire);
+  }
 };
 
 class GsSgd final : public Strategy {
@@ -44,13 +50,14 @@ class GsSgd final : public Strategy {
 
  private:
   bool tree_is_faster(Fabric& net);
-  void sum(Step& s, std::span<float> values);
+  void sum(Step& s, std::span<float> table);  // and of the small tensors
   Sparse pick(Step& s, std::span<float> values, Sparse& lost);
 
   Options options_;
   bool along_tree_ = false;
   std::optional<SketchMemory> memory_;
   TreeSum tree_;
+  TableSum narrow_;
   PickExchange direct_;
   TopK select_;
   std::vector<float> sent_;  // scratch: this worker's part of x

@@ -25,6 +25,16 @@ std::size_t near_square_rows(std::size_t count) {
   return rows;
 }
 
+// Of a matrix with so many columns.
+std::vector<float> transposed(std::span<const float> matrix, std::size_t columns) {
+  const std::size_t rows = matrix.size() / columns;
+  std::vector<float> other(matrix.size());
+  for (std::size_t r = 0; r < rows; ++r) {
+    for (std::size_t c = 0; c < columns; ++c) other[c * rows + r] = matrix[r * columns + c];
+  }
+  return other;
+}
+
 }  // namespace
 
 QuadraticTask::QuadraticTask(const QuadraticOptions& options)
@@ -99,19 +109,22 @@ double MlpTask::gradient(std::span<const float> weights, std::span<float> grads,
   const auto data_rank = static_cast<std::uint64_t>(options_.same_data ? 0 : rank);
   Rng rng(options_.seed, kBatch, data_rank, static_cast<std::uint64_t>(t));
   std::vector<double> x(inputs), h(hidden), dh(hidden), p(classes), total(count);
+  // By input: a unit's sum is as long a chain of additions as it has inputs, but the units' chains are independent.
+  const std::vector<float> into_hidden = transposed(weights.first(b1), inputs);
+  const std::vector<float> into_classes = transposed(weights.subspan(w2, classes * hidden), hidden);
   double loss = 0.0;
   for (std::size_t sample = 0; sample < batch; ++sample) {
     const std::size_t label = rng.below(classes);
     for (std::size_t i = 0; i < inputs; ++i) x[i] = centres_[label * inputs + i] + options_.spread * rng.normal();
 
-    for (std::size_t j = 0; j < hidden; ++j) {
-      double sum = weights[b1 + j];
-      for (std::size_t i = 0; i < inputs; ++i) sum += weights[j * inputs + i] * x[i];
-      h[j] = std::tanh(sum);
+    std::copy_n(weights.begin() + static_cast<std::ptrdiff_t>(b1), hidden, h.begin());
+    for (std::size_t i = 0; i < inputs; ++i) {
+      for (std::size_t j = 0; j < hidden; ++j) h[j] += into_hidden[i * hidden + j] * x[i];
     }
-    for (std::size_t c = 0; c < classes; ++c) {
-      p[c] = weights[b2 + c];
-      for (std::size_t j = 0; j < hidden; ++j) p[c] += weights[w2 + c * hidden + j] * h[j];
+    for (double& unit : h) unit = std::tanh(unit);
+    std::copy_n(weights.begin() + static_cast<std::ptrdiff_t>(b2), classes, p.begin());
+    for (std::size_t j = 0; j < hidden; ++j) {
+      for (std::size_t c = 0; c < classes; ++c) p[c] += into_classes[j * classes + c] * h[j];
     }
     const double highest = *std::max_element(p.begin(), p.end());
     double norm = 0.0;

@@ -2,7 +2,7 @@
 //
 // gs-SGD and Sketched-SGD. Every worker owes lr / (1 - m) times its gradient. The workers' largest entries are added into
 // a Count-Sketch; of the coordinates with the largest estimates, dealt in turn to P owners, each owner picks its largest
-// sums, k in all. What was picked is applied: the share 1 - m^a of what is owed, a: steps since the coordinate was
+// sums, k in all. What was picked is applied: the share 1 - m^((a+1)/2) of what is owed, a: steps since the coordinate was
 // applied last; Nesterov adds lr g times the share that stays. Small tensors are applied whole in every step. Weights
 // decay by lr / (1 - m) wd.
 //
@@ -97,7 +97,7 @@ inline Course gs_sgd(const Problem& problem, const Rule& rule, int workers, std:
       const Vec g = clips[p](problem.gradient(w, static_cast<int>(p), t));
       for (std::size_t j = 0; j < problem.size; ++j) {
         owed[p][j] += rule.lr_at(t) / (1 - m) * g[j];
-        const double share = 1 - std::pow(m, age[j]);
+        const double share = 1 - std::pow(m, (age[j] + 1) / 2.0);
         leaves[p][j] = share * owed[p][j] + (rule.nesterov ? (1 - share) * rule.lr_at(t) * g[j] : 0);
       }
       Vec v;

@@ -9,8 +9,9 @@ namespace {
 
 std::vector<ScaleRow> rows(const std::string& strategy, const std::vector<std::string>& set, const std::string& link,
                            std::int64_t max_workers = 256) {
-  return measure_scale({.strategy = strategy, .set = set, .link = link, .max_workers = max_workers, .steps = 48},
-                       Registry::builtin());
+  return measure_scale(
+      {.strategies = {strategy}, .set = set, .link = link, .max_workers = max_workers, .steps = 48, .stand_in = 4096},
+      Registry::builtin());
 }
 
 // 1.66M parameters at 1 Gb/s: an average takes up to 106 ms and, at 256 workers, 510 latencies of 0.2 ms more.
@@ -47,12 +48,36 @@ TEST(ScaleBench, WhereTheWireIsLongerThanThePeriodTheStepsTakeAsLongAsTheWire) {
   EXPECT_GE(rows("dasgd", {}, "100mbit", 2)[1].linear, 0.98);
 }
 
+// As for the real model, whose first bucket of 1 MB is ready long before backward ends.
+TEST(ScaleBench, BucketsAreThoseOfTheModelThatIsStoodInFor) {
+  ScaleBenchOptions options{.strategies = {"ssgd"}, .parameters = 25e6, .min_workers = 4, .max_workers = 4, .steps = 4};
+  options.stand_in = 65536;
+  options.link = "10gbit";
+  const auto measured = measure_scale(options, Registry::builtin());
+  EXPECT_GT(measured[0].hidden, 0.5) << "four buckets of five";
+}
+
+// gs-SGD's headline, with as many columns as entries: exact, since time is simulated.
+TEST(ScaleBench, GsExposesAtMostHalfOfWhatGtopkDoesAndLearnsMore) {
+  for (const char* link : {"1gbit", "1gbit,25ms"}) {
+    ScaleBenchOptions options{.strategies = {"gtopk", "gs"}, .link = link, .parameters = 25e6, .compute_ms = 200};
+    options.min_workers = options.max_workers = 16;
+    options.steps = 20;
+    options.train = true;
+    const auto measured = measure_scale(options, Registry::builtin());
+    EXPECT_LE(measured[1].exposed_ms, 0.5 * measured[0].exposed_ms) << link;
+    EXPECT_LE(measured[1].loss, measured[0].loss) << link;
+  }
+}
+
 TEST(ScaleBench, RefusesWhatMakesNoSense) {
   const Registry registry = Registry::builtin();
   for (const ScaleBenchOptions& bad :
        {ScaleBenchOptions{.link = "none"}, ScaleBenchOptions{.link = "fast"}, ScaleBenchOptions{.link = "1gbit,5ms,1%"},
         ScaleBenchOptions{.parameters = 0}, ScaleBenchOptions{.compute_ms = 0}, ScaleBenchOptions{.max_workers = 0},
-        ScaleBenchOptions{.steps = 1}, ScaleBenchOptions{.strategy = "dasdg"}, ScaleBenchOptions{.set = {"perod=4"}}}) {
+        ScaleBenchOptions{.min_workers = 8, .max_workers = 4}, ScaleBenchOptions{.steps = 1},
+        ScaleBenchOptions{.stand_in = 0}, ScaleBenchOptions{.seeds = 2}, ScaleBenchOptions{.strategies = {"dasdg"}},
+        ScaleBenchOptions{.strategies = {"gs:rows"}}, ScaleBenchOptions{.set = {"perod=4"}}}) {
     EXPECT_THROW(measure_scale(bad, registry), ConfigError);
   }
 }

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// TableSum: a sum over all ranks that travels with 8 bits a value (codec/float8.h), for tables that only point out where
+// to look, together with a few values that are summed exactly, in fp32. Every rank owns a share of both: it gets
+// everybody's part of it, adds them as floats in rank order, and sends the result to all. Two delays, and
+//
+//   2 (P-1) / P × (cells + 4 × exact values) bytes from every rank, but for rounding up.
+//
+// The results are bit-identical on all ranks, those of the table about 1/8 off. Blocking; all ranks call it in the same
+// order, with the same sizes. A rank alone keeps its values as they are.
+#pragma once
+
+#include <slipstream/fabric/fabric.h>
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+namespace slipstream {
+
+class TableSum {
+ public:
+  void sum(Fabric& net, std::span<float> table, std::span<float> exact);  // in place
+
+  static double bytes_sent(std::size_t cells, std::size_t exact, int ranks);
+
+ private:
+  std::vector<std::byte> out_, in_;  // scratch: a record for every rank
+};
+
+}  // namespace slipstream
