@@ -84,7 +84,7 @@ TEST(LocalStep, ReadsEveryGroupOffWithItsOwnRateAndDecay) {
   const auto server = make_optimizer(rule, 3, OptimizerUse::kSteps, map);
   const auto mine = make_optimizer(rule, 3, OptimizerUse::kSteps, map);
   Floats weights{1, 2, 3}, copy = weights;
-  LocalStep local(0.1, weights);
+  LocalStep local(0.1, weights, 1);
   for (int t = 0; t < 20; ++t) {
     server->step(weights, Floats{0.5F, -0.25F, 1.0F});
     local.follow(*mine, copy, Floats{9, 9, 9}, weights);
