@@ -7,7 +7,7 @@
 //
 // with g the own gradient and h an estimate of the global one, taken from how the global weights moved from `pre` to W:
 //
-//   h = (1 - momentum) (pre - W) / (sum of the rates since pre) - weight_decay pre        (0 where a rate of 0 moves none)
+//   h = (1 - momentum) (pre - W) / (sum of the rates since pre) - weight_decay pre    (0 where the rate is 0)
 //
 // The first factor makes up for the velocity, which lets a constant gradient count 1 / (1 - momentum) times. Without an
 // estimate (before the global weights were seen to move twice) and with mix = 0 the step is made with g alone.

@@ -46,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(Registry, GroupsOf, testing::ValuesIn(names()), [](cons
   return name;
 });
 
-// Two groups that together are the whole model, with half the rate and twice the decay, against an optimizer with these.
+// Two groups, together the whole model, with half the rate and twice the decay, against an optimizer with these.
 TEST_P(GroupsOf, AllParametersWithOneRuleAreAnOptimizerWithThatRule) {
   const bool serves = Registry::builtin().configure(GetParam(), {}).make()->needs_servers();
   for (const Kind& kind : kKinds) {

@@ -87,7 +87,7 @@ double mean_loss(const SimJobResult& result, std::size_t first, std::size_t coun
   return sum / static_cast<double>(count * result.ranks.size());
 }
 
-// The group with a rate of 0 is the first layer's bias. Averages may round it; anything else would move it much further.
+// The group with a rate of 0 is the first layer's bias. Averages may round it; any step would move it much further.
 void expect_frozen_bias(const SimJobResult& result, const std::string& strategy) {
   const MlpTask task({.inputs = 64, .hidden = 96, .classes = 8});
   FlatModel model(task.parameters());

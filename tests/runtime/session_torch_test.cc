@@ -169,7 +169,7 @@ std::vector<torch::Tensor> train_in_passes(const std::string& strategy, int work
   return weights;
 }
 
-// The column `accumulate` of the table in docs/strategies.md. What a clock decides makes two runs of several workers differ.
+// The column `accumulate` of the table in docs/strategies.md. Two runs of several workers differ where a clock decides.
 TEST(Session, AccumulatedBackwardPassesEqualOneWithEveryStrategy) {
   const Registry registry = Registry::builtin();
   const torch::Tensor start = weights_of(make_net());
