@@ -19,12 +19,12 @@
 namespace slipstream {
 
 struct SketchOptions {
-  double density = 0.01;  // all change the result
+  double density = 0.02;  // all change the result
   std::int64_t rows = 3;
   std::optional<std::int64_t> columns;  // empty: follows the recall that is measured
   double recall = 0.7;
   double local = 1;
-  std::int64_t candidates = 4;
+  std::int64_t candidates = 2;
   std::string recover = "topk";
   std::int64_t dense_below = 4096;
 

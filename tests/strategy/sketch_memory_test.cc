@@ -120,8 +120,8 @@ TEST(SketchMemory, ColumnsFollowTheRecall) {
     options.recall = recall;
     return look(4, 20'000, options).columns;
   };
-  EXPECT_EQ(columns(0.1), 208U) << "k = 200, rounded up, is the least";
-  EXPECT_EQ(columns(1.0), 304U) << "wider by half, in whole blocks";
+  EXPECT_EQ(columns(0.1), 400U) << "k = 400 is the least";
+  EXPECT_EQ(columns(1.0), 592U) << "wider by half, in whole blocks";
   options.columns = 64;
   EXPECT_EQ(look(4, 20'000, options).columns, 64U);
   EXPECT_EQ(look(4, 20'000, options).recall, 0.0) << "nobody looked";
@@ -133,12 +133,12 @@ TEST(SketchPlan, BoundsTheTableByTheBytesOfADenseStep) {
     const SketchPlan plan({}, model, wire);
     EXPECT_EQ(plan.coordinates, 1'500'000U);
     EXPECT_EQ(plan.small_count, 4095U);
-    EXPECT_EQ(plan.k, 15'000U);
+    EXPECT_EQ(plan.k, 30'000U);
     EXPECT_EQ(plan.chosen, 60'000U);
-    EXPECT_EQ(plan.shape.columns, 15'008U);
-    EXPECT_EQ(plan.least_columns, 15'008U);
+    EXPECT_EQ(plan.shape.columns, 30'000U);
+    EXPECT_EQ(plan.least_columns, 30'000U);
     const double width = wire == Wire::kFp32 ? 4 : 2;
-    const double bytes = 2 * width * 3 * static_cast<double>(plan.most_columns) + width * 75'000 + 7'500 + 8 * 4095;
+    const double bytes = 2 * width * 3 * static_cast<double>(plan.most_columns) + width * 90'000 + 7'500 + 8 * 4095;
     EXPECT_LT(bytes, static_cast<double>(model.count()));
     EXPECT_GT(bytes, 0.99 * static_cast<double>(model.count()));
   }
@@ -169,7 +169,7 @@ TEST(SketchMemory, TheWidthSurvivesAResume) {
   cut.stop_after = 60;
   const SimJobResult first = run_sim_job(cut);
   const auto columns = std::get<std::int64_t>(first.saved.value().ranks[0].entries().at("strategy/columns"));
-  EXPECT_EQ(columns, 160) << "k = 110, wider by half";
+  EXPECT_EQ(columns, 336) << "k = 220 in whole blocks, wider by half";
   SimJobOptions rest = job();
   rest.resume = &first.saved.value();
   const SimJobResult resumed = run_sim_job(rest), whole = run_sim_job(job());
