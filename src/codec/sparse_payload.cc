@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <type_traits>
 #include <utility>
 
-#include "base/half_bits.h"
 #include "base/hash.h"
 #include "base/vec.h"
 
@@ -40,9 +40,12 @@ static_assert(sizeof(Header) == kHeaderBytes && std::has_unique_object_represent
 // streamvbyte moves 16 bytes at a time and so may touch this many beyond the end of its stream.
 constexpr std::size_t kSlackBytes = 16;
 constexpr std::size_t kMinDeltas = 8;  // fewer indices travel plain
-constexpr std::size_t kBlock = 256;    // 16-bit values are converted this many at a time
+constexpr std::size_t kBlock = 256;    // values are converted this many at a time; with int8 they share a scale
 
-std::size_t value_bytes(ValueFormat format) { return format == ValueFormat::kFp32 ? 4 : 2; }
+std::size_t values_bytes(std::size_t count, ValueFormat format) {
+  if (format == ValueFormat::kInt8) return count + sizeof(float) * ((count + kBlock - 1) / kBlock);
+  return count * (format == ValueFormat::kFp32 ? 4 : 2);
+}
 
 // The seed carries the header into the checksum of the body.
 std::uint64_t checksum_of(std::span<const std::byte> record) {
@@ -79,51 +82,95 @@ void check_entries(const Sparse& entries, std::uint32_t dimension) {
         indices.empty() ? 0 : indices.back(), dimension);
 }
 
-// The largest fp16 in place of an infinity: the sender owes the rest. A NaN stays one.
-float within_fp16(float value) {
-  constexpr float kLargest = 65504.0F;
-  return value > kLargest ? kLargest : value < -kLargest ? -kLargest : value;
+// The largest number of a 16-bit format in place of an infinity: the sender owes the rest. A NaN stays one.
+float within(float value, ValueFormat format) {
+  const float largest = format == ValueFormat::kFp16 ? 65504.0F : 0x1.FEp127F;
+  return value > largest ? largest : value < -largest ? -largest : value;
+}
+
+// A block of int8: each value is a whole number from -127 to 127, times the scale. Where one of them is not finite the
+// scale is a NaN, and so are they all.
+struct Int8Block {
+  float scale = 0;
+  std::array<std::int8_t, kBlock> levels;
+};
+
+Int8Block to_int8(std::span<const float> values) {
+  constexpr float kLevels = 127.0F;
+  Int8Block block;
+  std::uint32_t largest = 0;
+  for (const float x : values) largest = std::max(largest, std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU);
+  block.scale = largest < 0x7F800000U ? std::bit_cast<float>(largest) / kLevels : std::nanf("");
+  const bool usable = block.scale > 0.0F;
+  for (std::size_t i = 0; i < values.size(); ++i) {  // the scale of denormals is not exact: hence the limit
+    const float level = usable ? std::clamp(values[i] / block.scale, -kLevels, kLevels) : 0.0F;
+    block.levels[i] = static_cast<std::int8_t>(std::lrint(level));
+  }
+  return block;
+}
+
+// `values` are one block; they go to where block number `first / kBlock` of `count` values in all begins.
+void write_block(std::span<const float> values, ValueFormat format, std::size_t first, std::size_t count,
+                 std::byte* out) {
+  std::array<std::uint16_t, kBlock> halves;
+  std::array<float, kBlock> limited;
+  const auto to = std::span(halves).first(values.size());
+  switch (format) {
+    case ValueFormat::kFp32:
+      std::memcpy(out + 4 * first, values.data(), values.size_bytes());
+      return;
+    case ValueFormat::kInt8: {
+      const Int8Block block = to_int8(values);
+      std::memcpy(out + sizeof(float) * (first / kBlock), &block.scale, sizeof(float));
+      std::memcpy(out + values_bytes(count, format) - count + first, block.levels.data(), values.size());
+      return;
+    }
+    case ValueFormat::kFp16:
+    case ValueFormat::kBf16:
+      std::transform(values.begin(), values.end(), limited.begin(), [=](float x) { return within(x, format); });
+      const auto from = std::span(limited).first(values.size());
+      format == ValueFormat::kFp16 ? vec::to_fp16(to, from) : vec::to_bf16(to, from);
+      std::memcpy(out + 2 * first, to.data(), to.size_bytes());
+  }
 }
 
 void write_values(std::span<const float> values, ValueFormat format, std::byte* out) {
-  if (values.empty()) return;
-  if (format == ValueFormat::kFp32) {
-    std::memcpy(out, values.data(), values.size_bytes());
-    return;
-  }
-  std::array<std::uint16_t, kBlock> halves;
   for (std::size_t i = 0; i < values.size(); i += kBlock) {
-    const auto from = values.subspan(i, std::min(kBlock, values.size() - i));
-    const auto to = std::span(halves).first(from.size());
-    if (format == ValueFormat::kFp16) {
-      std::array<float, kBlock> within;
-      std::transform(from.begin(), from.end(), within.begin(), within_fp16);
-      vec::to_fp16(to, std::span(within).first(from.size()));
-    } else {
-      vec::to_bf16(to, from);
-    }
-    std::memcpy(out + 2 * i, to.data(), to.size_bytes());
+    write_block(values.subspan(i, std::min(kBlock, values.size() - i)), format, i, values.size(), out);
   }
 }
 
-// Calls use(first, values) for blocks of the values, in order; they need no alignment on the wire.
+// The reverse; values need no alignment on the wire.
+void read_block(const std::byte* bytes, ValueFormat format, std::size_t first, std::size_t count,
+                std::span<float> values) {
+  std::array<std::uint16_t, kBlock> halves;
+  const auto from = std::span(halves).first(values.size());
+  switch (format) {
+    case ValueFormat::kFp32:
+      std::memcpy(values.data(), bytes + 4 * first, values.size_bytes());
+      return;
+    case ValueFormat::kInt8: {
+      Int8Block block;
+      std::memcpy(&block.scale, bytes + sizeof(float) * (first / kBlock), sizeof(float));
+      std::memcpy(block.levels.data(), bytes + values_bytes(count, format) - count + first, values.size());
+      for (std::size_t i = 0; i < values.size(); ++i) values[i] = block.scale * static_cast<float>(block.levels[i]);
+      return;
+    }
+    case ValueFormat::kFp16:
+    case ValueFormat::kBf16:
+      std::memcpy(halves.data(), bytes + 2 * first, from.size_bytes());
+      format == ValueFormat::kFp16 ? vec::from_fp16(values, from) : vec::from_bf16(values, from);
+  }
+}
+
+// Calls use(first, values) for blocks of the values, in order.
 template <typename Use>
 void each_block(const std::byte* bytes, std::size_t count, ValueFormat format, const Use& use) {
-  std::array<std::uint16_t, kBlock> halves;
   std::array<float, kBlock> floats;
   for (std::size_t i = 0; i < count; i += kBlock) {
-    const auto to = std::span(floats).first(std::min(kBlock, count - i));
-    const auto from = std::span(halves).first(to.size());
-    if (format == ValueFormat::kFp32) {
-      std::memcpy(to.data(), bytes + 4 * i, to.size_bytes());
-    } else {
-      std::memcpy(from.data(), bytes + 2 * i, from.size_bytes());
-      if (format == ValueFormat::kFp16)
-        vec::from_fp16(to, from);
-      else
-        vec::from_bf16(to, from);
-    }
-    use(i, std::span<const float>(to));
+    const auto values = std::span(floats).first(std::min(kBlock, count - i));
+    read_block(bytes, format, i, count, values);
+    use(i, std::span<const float>(values));
   }
 }
 
@@ -149,7 +196,7 @@ Header read_header(std::span<const std::byte> payload, std::size_t expected_dime
   std::memcpy(&header, payload.data(), kHeaderBytes);
   if (header.magic != ours.magic) refuse("bad magic: the bytes do not begin with SLSP");
   if (header.version != ours.version) refuse("version {} where {} is spoken here", header.version, ours.version);
-  if (header.value_format > 2) refuse("unknown value format {}", header.value_format);
+  if (header.value_format > 3) refuse("unknown value format {}", header.value_format);
   if (header.index_format > 1) refuse("unknown index format {}", header.index_format);
   if (header.reserved != 0) refuse("the reserved byte is {}, not 0", header.reserved);
   if (header.dimension != expected_dimension) {
@@ -194,8 +241,8 @@ std::vector<std::uint32_t> read_indices(std::span<const std::byte> payload, cons
 Checked read(std::span<const std::byte> payload, std::size_t expected_dimension) {
   const Header header = read_header(payload, expected_dimension);
   const auto format = static_cast<ValueFormat>(header.value_format);
-  const std::size_t values_bytes = header.count * value_bytes(format);
-  if (header.record_bytes < kHeaderBytes + values_bytes) {
+  const std::size_t value_bytes = values_bytes(header.count, format);
+  if (header.record_bytes < kHeaderBytes + value_bytes) {
     refuse("wrong count: {} entries do not fit a record of {} bytes", header.count, header.record_bytes);
   }
   const auto record = payload.first(header.record_bytes);
@@ -204,8 +251,8 @@ Checked read(std::span<const std::byte> payload, std::size_t expected_dimension)
   if (std::any_of(padding.begin(), padding.end(), [](std::byte b) { return b != std::byte{0}; })) {
     refuse("trailing bytes: what follows the record of {} bytes is not zeros", header.record_bytes);
   }
-  auto indices = read_indices(payload, header, header.record_bytes - kHeaderBytes - values_bytes);
-  return {std::move(indices), record.data() + record.size() - values_bytes, format};
+  auto indices = read_indices(payload, header, header.record_bytes - kHeaderBytes - value_bytes);
+  return {std::move(indices), record.data() + record.size() - value_bytes, format};
 }
 
 }  // namespace
@@ -215,7 +262,7 @@ std::size_t max_bytes(std::size_t count, std::size_t dimension, ValueFormat form
   const std::size_t deltas = (count + 3) / 4 + count + std::min(count, dimension >> 8) +
                              std::min(count, dimension >> 16) + std::min(count, dimension >> 24);
   const std::size_t indices = count < kMinDeltas ? 4 * count : std::min(4 * count, deltas);
-  return kHeaderBytes + indices + count * value_bytes(format);
+  return kHeaderBytes + indices + values_bytes(count, format);
 }
 
 void encode(const Sparse& entries, std::uint32_t dimension, ValueFormat format, std::vector<std::byte>& out) {
@@ -229,7 +276,7 @@ void encode(const Sparse& entries, std::uint32_t dimension, ValueFormat format, 
   header.index_format = static_cast<std::uint8_t>(deltas < plain ? IndexFormat::kDeltas : IndexFormat::kPlain);
   header.count = static_cast<std::uint32_t>(count);
   header.dimension = dimension;
-  header.record_bytes = kHeaderBytes + index_bytes + count * value_bytes(format);
+  header.record_bytes = kHeaderBytes + index_bytes + values_bytes(count, format);
 
   out.resize(header.record_bytes + kSlackBytes);
   std::byte* const to = out.data() + kHeaderBytes;
@@ -275,16 +322,14 @@ void add_to(std::span<const std::byte> payload, std::span<float> out, float scal
              });
 }
 
-float rounded(float value, ValueFormat format) {
-  switch (format) {
-    case ValueFormat::kFp16:
-      return fp16_value(fp16_bits(within_fp16(value)));
-    case ValueFormat::kBf16:
-      return bf16_value(bf16_bits(value));
-    case ValueFormat::kFp32:
-      break;
+void round_as_sent(std::span<float> values, ValueFormat format) {
+  if (format == ValueFormat::kFp32) return;
+  std::array<std::byte, kBlock * sizeof(float)> bytes;
+  for (std::size_t i = 0; i < values.size(); i += kBlock) {
+    const auto block = values.subspan(i, std::min(kBlock, values.size() - i));
+    write_block(block, format, 0, block.size(), bytes.data());
+    read_block(bytes.data(), format, 0, block.size(), block);
   }
-  return value;
 }
 
 }  // namespace slipstream::sparse_payload

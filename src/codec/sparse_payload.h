@@ -10,8 +10,8 @@
 //
 // A record says its own length. Zeros after it are padding: gathers need buffers of one size on all ranks.
 //
-// The 16-bit formats round values; what is too large for fp16 becomes its largest number. A sender with error feedback
-// keeps the difference to `rounded`.
+// Formats shorter than fp32 round values; what is too large for 16 bits becomes their largest number, never an infinity.
+// A sender with error feedback owes the difference to what round_as_sent() makes of them.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +23,7 @@
 
 namespace slipstream::sparse_payload {
 
-enum class ValueFormat : std::uint8_t { kFp32 = 0, kFp16 = 1, kBf16 = 2 };
+enum class ValueFormat : std::uint8_t { kFp32 = 0, kFp16 = 1, kBf16 = 2, kInt8 = 3 };
 
 inline constexpr std::size_t kHeaderBytes = 32;
 
@@ -44,7 +44,7 @@ Sparse decode(std::span<const std::byte> payload, std::uint32_t expected_dimensi
 // and then leaves `out` as it was.
 void add_to(std::span<const std::byte> payload, std::span<float> out, float scale);
 
-// What the receiver will see instead of `value`.
-float rounded(float value, ValueFormat format);
+// Makes of all values of a record what its receivers will see.
+void round_as_sent(std::span<float> values, ValueFormat format);
 
 }  // namespace slipstream::sparse_payload

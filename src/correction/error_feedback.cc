@@ -35,13 +35,16 @@ void ErrorFeedback::take(std::size_t offset, std::span<const float> grad, const 
   const auto owed = residual(offset, grad.size());
   select_.accumulate_and_take(owed, grad, rule.factor, k, out);
   if (shares_.empty()) return;
+  std::uint64_t ages = 0;
   for (std::size_t j = 0; j < out.indices.size(); ++j) {
     const std::size_t i = out.indices[j];
+    ages += age(offset + i);
     const float had = out.values[j], leaves = share(offset + i);
     out.values[j] = leaves * had + (1.0F - leaves) * rule.ahead * grad[i];
     owed[i] = had - out.values[j];
     sent(offset + i);
   }
+  mean_age_ = static_cast<double>(ages) / static_cast<double>(std::max<std::size_t>(1, out.indices.size()));
 }
 
 void ErrorFeedback::take_all(std::size_t offset, std::span<float> grad, const Rule& rule) {

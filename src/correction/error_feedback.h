@@ -42,6 +42,9 @@ class ErrorFeedback {
   // The same with all entries: grad becomes what is sent.
   void take_all(std::size_t offset, std::span<float> grad, const Rule& rule);
 
+  // The mean age, in steps, of what the last take() sent; -1 without momentum, where ages are not kept.
+  double mean_age() const { return mean_age_; }
+
   // The share of an entry that is sent now. Whoever sends entries by itself says so with sent().
   float share(std::size_t i) const { return shares_.empty() ? 1.0F : shares_[age(i)]; }
   void sent(std::size_t i) {
@@ -61,6 +64,7 @@ class ErrorFeedback {
   std::vector<float> shares_;          // by age; empty without momentum, as …
   std::vector<std::uint8_t> sent_at_;  // … by element: the step it was sent last in, mod 256
   std::uint8_t now_ = 0;               // this step, mod 256
+  double mean_age_ = -1;
   TopK select_;
 };
 

@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strategy/gtopk_sgd.h"
 
+#include <slipstream/base/error.h>
+
 #include <algorithm>
 
 #include "strategy/finite_gradient.h"
 
 namespace slipstream {
+
+GtopkSgd::GtopkSgd(const Options& options) : options_(options), tree_(options.format()) {
+  if (options.wire == "fp32" || options.putback == "conservative") return;
+  fail<ConfigError>(
+      "putback=published keeps nothing of what wire={} rounds away on the way up the tree; use "
+      "putback=conservative or wire=fp32",
+      options.wire);
+}
 
 void GtopkSgd::on_step(Step& s) {
   const auto grads = s.model.grads(), weights = s.model.weights();
@@ -38,7 +48,8 @@ void GtopkSgd::put_back(const Sparse& own, const Sparse& global) {
 
 double GtopkSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
   const std::size_t count = q.model.count();
-  return count == 0 ? 0 : SparseTree::bytes_sent(options.entries(count, q.t), count, q.rank, q.workers);
+  return count == 0 ? 0
+                    : SparseTree::bytes_sent(options.entries(count, q.t), count, options.format(), q.rank, q.workers);
 }
 
 void GtopkSgdOptions::describe(OptionSet& o) {

@@ -28,7 +28,7 @@ struct GtopkSgdOptions : SparseOptions {
 class GtopkSgd final : public Strategy {
  public:
   using Options = GtopkSgdOptions;
-  explicit GtopkSgd(const Options& options) : options_(options) {}
+  explicit GtopkSgd(const Options& options);  // ConfigError for a short wire with putback=published
 
   static double bytes_sent(const Options& options, const TrafficQuery& q);
 

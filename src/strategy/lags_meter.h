@@ -5,8 +5,10 @@
 // nothing.
 #pragma once
 
-#include <slipstream/strategy/strategy.h>
+#include <slipstream/fabric/fabric.h>
 
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "strategy/lags_plan.h"
@@ -15,20 +17,22 @@ namespace slipstream {
 
 class LagsMeter {
  public:
-  LagsMeter() = default;
-  explicit LagsMeter(std::vector<std::size_t> counts);  // elements by layer, in the order of backward
+  LagsMeter(Fabric& net, std::vector<std::size_t> counts);  // elements by layer, in the order of backward
 
-  // Around the work of a bucket hook: the time between two hooks is backward's.
-  void enter(std::size_t layer, double now);
-  void leave(double now) { left_at_ = now; }
-  void end_step() { ++steps_; }
+  // Around the work of a bucket hook: the time between two hooks is backward's. The first steps of a job are too
+  // irregular to count.
+  void enter(std::int64_t step, std::size_t layer);
+  void leave();
+  void end_step(std::int64_t step);
 
-  // Means over the steps since the last call, over all ranks; measures the link and a selection of this density. Blocks.
-  LagsTimes take(Step& s, double density);
+  // Means over the steps since the last call, over all ranks; measures the link, and a selection of this density among
+  // these values. Blocks.
+  LagsTimes take(std::span<const float> values, double density);
 
   const std::vector<std::size_t>& counts() const { return counts_; }
 
  private:
+  Fabric& net_;
   std::vector<std::size_t> counts_;
   std::vector<double> backward_s_;  // by layer: sums
   std::int64_t steps_ = 0;

@@ -11,8 +11,7 @@
 namespace slipstream {
 namespace {
 
-constexpr std::int64_t kFirstPlan = 8;    // steps before the first plan, all dense …
-constexpr std::int64_t kNotMeasured = 3;  // … of which so many are too irregular to count
+constexpr std::int64_t kFirstPlan = 8;  // steps before the first plan, all dense
 
 // Layers in the order of backward, as the buckets come.
 std::vector<std::size_t> backward_counts(const FlatModel& model) {
@@ -30,6 +29,13 @@ std::vector<LagsGroup> first_groups(const LagsOptions& options, const FlatModel&
 
 std::size_t entries_of(const LagsOptions& options, const LagsGroup& group, std::int64_t t) {
   return std::max(group.entries, options.entries(group.count, t));
+}
+
+// "from … to", by the names of its first and last parameter.
+std::string name_of(const LagsGroup& group, const FlatModel& model) {
+  const auto& slots = model.slots();
+  const Slot &from = slots[slots.size() - group.end_layer], &to = slots[slots.size() - 1 - group.first_layer];
+  return &from == &to ? from.name : from.name + " … " + to.name;
 }
 
 bool differs(double before, double now) {
@@ -61,6 +67,7 @@ void LagsOptions::describe(OptionSet& o) {
             "before the first plan, and without plans, layers are merged until they have so many elements");
   o.integer("density_warmup", density_warmup, {0, 1'000'000'000}, kChangesResult,
             "steps over which the floor falls from 1/4 by a factor of 4 in each quarter; 0: none");
+  describe_wire(o);
   o.integer("replan_every", replan_every, {0, 1'000'000'000}, kChangesResult,
             "steps after which times are measured again, and a new plan made if they changed; 0: never");
 }
@@ -68,12 +75,12 @@ void LagsOptions::describe(OptionSet& o) {
 void LagsSgd::on_start(Step& s) {
   exchange_.emplace(options_, s);
   groups_ = first_groups(options_, s.model);
-  meter_ = LagsMeter(backward_counts(s.model));
+  meter_.emplace(s.net, backward_counts(s.model));
 }
 
 void LagsSgd::on_bucket_ready(Step& s, const Bucket& layer) {
   const auto l = static_cast<std::size_t>(layer.index);
-  if (s.t >= kNotMeasured) meter_.enter(l, s.net.clock().now());
+  meter_->enter(s.t, l);
   const LagsGroup& group = groups_[next_];
   if (l == group.first_layer) gathering_ = {.offset = layer.offset, .end_slot = layer.end_slot};
   gathering_.offset = layer.offset;
@@ -86,16 +93,25 @@ void LagsSgd::on_bucket_ready(Step& s, const Bucket& layer) {
       exchange_->start_dense(s, gathering_);  // (1) (2) (3)
     } else {
       exchange_->start(s, gathering_, k);  // (1) (2) (3)
+      if (LagsStatistics::samples(s.t)) note_memory(s, group);
     }
   }
-  meter_.leave(s.net.clock().now());
+  meter_->leave();
 }
 
 void LagsSgd::on_step(Step& s) {
   exchange_->finish(s);  // (4) (5)
   next_ = 0;
-  if (s.t >= kNotMeasured) meter_.end_step();
+  meter_->end_step(s.t);
+  if (const auto figures = statistics_.take(); !figures.empty()) tell(describe(figures));  // of the step before
+  statistics_.start(s.net);
   if (options_.adaptive && plans(s.t)) plan(s);  // (6)
+}
+
+void LagsSgd::note_memory(Step& s, const LagsGroup& group) {
+  const auto selection = exchange_->selection(s, gathering_);
+  statistics_.note(name_of(group, s.model), selection.owed, selection.sent, selection.direction_squared,
+                   selection.mean_age);
 }
 
 bool LagsSgd::plans(std::int64_t t) const {
@@ -104,25 +120,24 @@ bool LagsSgd::plans(std::int64_t t) const {
 }
 
 void LagsSgd::plan(Step& s) {
-  const LagsTimes times = meter_.take(s, options_.density);
+  const LagsTimes times = meter_->take(s.model.grads(), options_.density);
   const bool first = s.t + 1 == kFirstPlan;
   if (!first && !differs(planned_with_, times)) return;
   planned_with_ = times;
   const double ceiling = options_.max_density.value_or(1.0 / s.net.size());
-  groups_ = plan_lags(times, {options_.density, ceiling, [](std::size_t k, std::size_t count) {
-                                return SparseGather::bytes_sent(k, count, sparse_payload::ValueFormat::kFp32, 2);
-                              }});
-  news_ = describe_plan(s.model);
+  groups_ =
+      plan_lags(times, {options_.density, ceiling, [format = options_.format()](std::size_t k, std::size_t count) {
+                          return SparseGather::bytes_sent(k, count, format, 2);
+                        }});
+  tell(describe_plan(s.model));
 }
 
 std::string LagsSgd::describe_plan(const FlatModel& model) const {
   const LinkCost& link = planned_with_.link.gather;
   std::string text = fmt::format(
       "plan for a link of {:.4g} Mb/s and {:.3g} ms:", 8e-6 / std::max(link.s_per_byte, 1e-12), 1e3 * link.latency_s);
-  const auto& slots = model.slots();
   for (const LagsGroup& g : groups_) {
-    const Slot &from = slots[slots.size() - g.end_layer], &to = slots[slots.size() - 1 - g.first_layer];
-    text += fmt::format(" [{}{}: {} of {}]", from.name, &from == &to ? "" : " … " + to.name,
+    text += fmt::format(" [{}: {} of {}]", name_of(g, model),
                         g.dense() ? "dense, all"
                                   : fmt::format("{} ({:.2g} %)", g.entries,
                                                 100.0 * static_cast<double>(g.entries) / static_cast<double>(g.count)),
@@ -134,7 +149,7 @@ std::string LagsSgd::describe_plan(const FlatModel& model) const {
 // The plan by layer: the group's number and, on its first layer, its entries.
 void LagsSgd::visit(StateVisitor& v) {
   exchange_->visit(v);
-  std::vector<LagsGroup> by_layer(meter_.counts().size());
+  std::vector<LagsGroup> by_layer(meter_->counts().size());
   for (const LagsGroup& group : groups_) by_layer[group.first_layer] = group;
   groups_.clear();
   for (std::size_t l = 0; l < by_layer.size(); ++l) {
@@ -144,20 +159,22 @@ void LagsSgd::visit(StateVisitor& v) {
     v.integer(fmt::format("layer {} entries", l), entries);
     if (end == 0) continue;
     LagsGroup group{l, static_cast<std::size_t>(end), 0, static_cast<std::size_t>(entries)};
-    for (std::size_t i = l; i < group.end_layer; ++i) group.count += meter_.counts()[i];
+    for (std::size_t i = l; i < group.end_layer; ++i) group.count += meter_->counts()[i];
     groups_.push_back(group);
   }
 }
 
 double LagsSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
   double bytes = 0;
+  std::size_t sparse = 0;
   for (const LagsGroup& g : first_groups(options, q.model)) {
     const std::size_t k = entries_of(options, g, q.t);
     if (g.count == 0) continue;
+    sparse += k < g.count ? 1 : 0;
     bytes += k == g.count ? MeteredFabric::sum_bytes(g.count, q.workers)
-                          : SparseGather::bytes_sent(k, g.count, sparse_payload::ValueFormat::kFp32, q.workers);
+                          : SparseGather::bytes_sent(k, g.count, options.format(), q.workers);
   }
-  return bytes;
+  return bytes + (LagsStatistics::samples(q.t) ? LagsStatistics::bytes_sent(sparse, q.workers) : 0.0);
 }
 
 }  // namespace slipstream

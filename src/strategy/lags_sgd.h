@@ -17,6 +17,7 @@
 
 #include "strategy/lags_meter.h"
 #include "strategy/lags_plan.h"
+#include "strategy/lags_statistics.h"
 #include "strategy/sparse_exchange.h"
 
 namespace slipstream {
@@ -44,12 +45,15 @@ class LagsSgd final : public Strategy {
   void on_start(Step& s) override;
   void on_bucket_ready(Step& s, const Bucket& layer) override;
   void on_step(Step& s) override;
+  void on_finish(Step&) override { statistics_.take(); }
   void visit(StateVisitor& v) override;
   std::string news() override { return std::exchange(news_, {}); }
 
  private:
   bool plans(std::int64_t t) const;
   void plan(Step& s);
+  void note_memory(Step& s, const LagsGroup& group);
+  void tell(const std::string& text) { news_ += (news_.empty() ? "" : "; ") + text; }
   std::string describe_plan(const FlatModel& model) const;
 
   Options options_;
@@ -58,8 +62,9 @@ class LagsSgd final : public Strategy {
   std::size_t next_ = 0;           // of groups_, this step
   Bucket gathering_;               // layers of the next group that are ready
 
-  LagsMeter meter_;
+  std::optional<LagsMeter> meter_;
   LagsTimes planned_with_;
+  LagsStatistics statistics_;
   std::string news_;
 };
 

@@ -12,21 +12,23 @@
 #include "strategy/finite_gradient.h"
 
 namespace slipstream {
-namespace {
-
-sparse_payload::ValueFormat value_format(const std::string& wire) {
-  if (wire == "fp32") return sparse_payload::ValueFormat::kFp32;
-  return wire == "fp16" ? sparse_payload::ValueFormat::kFp16 : sparse_payload::ValueFormat::kBf16;
-}
-
-}  // namespace
-
 void SparseOptions::describe(OptionSet& o) {
   o.real("density", density, {1e-6, 1.0}, kChangesResult, "share of the entries that is sent in a step");
   o.integer("density_warmup", density_warmup, {0, 1'000'000'000}, kChangesResult,
             "steps over which the density falls from 1/4 by a factor of 4 in each quarter; 0: none");
-  o.choice("wire", wire, {"fp32", "fp16", "bf16"}, kChangesResult,
-           "number format of the values; what rounding takes away is owed, too");
+  describe_wire(o);
+}
+
+void SparseOptions::describe_wire(OptionSet& o) {
+  o.choice("wire", wire, {"fp32", "fp16", "bf16", "int8"}, kChangesResult,
+           "number format of the values in lists; what rounding takes away is owed, too");
+}
+
+sparse_payload::ValueFormat SparseOptions::format() const {
+  using sparse_payload::ValueFormat;
+  if (wire == "fp32") return ValueFormat::kFp32;
+  if (wire == "int8") return ValueFormat::kInt8;
+  return wire == "fp16" ? ValueFormat::kFp16 : ValueFormat::kBf16;
 }
 
 ErrorFeedback::Rule owing_rule(Step& s, std::size_t offset, std::span<float> grads) {
@@ -45,25 +47,44 @@ std::size_t SparseOptions::entries(std::size_t count, std::int64_t t) const {
 
 double SparseOptions::bytes_sent(std::size_t count, const TrafficQuery& q) const {
   if (count == 0) return 0;
-  return SparseGather::bytes_sent(entries(count, q.t), count, value_format(wire), q.workers);
+  return SparseGather::bytes_sent(entries(count, q.t), count, format(), q.workers);
 }
 
 SparseExchange::SparseExchange(const SparseOptions& options, const Step& s)
-    : format_(value_format(options.wire)), owed_(s.model.count(), s.opt.memory()) {}
+    : format_(options.format()), owed_(s.model.count(), s.opt.memory()) {}
 
 void SparseExchange::start(Step& s, const Bucket& bucket, std::size_t entries) {
   if (bucket.count == 0) return;
-  require_finite(s, bucket.offset, bucket.count);
   Piece& piece = next_piece(s, bucket, false);
   const auto grads = s.model.grads(bucket);
-  owed_.take(bucket.offset, grads, owing_rule(s, bucket.offset, grads), entries, selected_);
+  const ErrorFeedback::Rule rule = owing_rule(s, bucket.offset, grads);
+  owed_.take(bucket.offset, grads, rule, entries, selected_);
+  factor_ = rule.factor;
+  require_finite_selection(s, bucket);
   if (format_ != sparse_payload::ValueFormat::kFp32) {
     const auto residual = owed_.residual(bucket.offset, bucket.count);
-    for (std::size_t i = 0; i < selected_.values.size(); ++i) {
-      residual[selected_.indices[i]] += selected_.values[i] - sparse_payload::rounded(selected_.values[i], format_);
+    arrives_ = selected_.values;
+    sparse_payload::round_as_sent(arrives_, format_);
+    for (std::size_t i = 0; i < arrives_.size(); ++i) {
+      residual[selected_.indices[i]] += selected_.values[i] - arrives_[i];
     }
   }
   piece.gather.start(s.net, selected_, bucket.count);
+}
+
+// To a selection by magnitude nothing is larger than what is not finite, so there is no need to look at all gradients.
+void SparseExchange::require_finite_selection(const Step& s, const Bucket& bucket) const {
+  const std::size_t bad = vec::first_nonfinite(selected_.values);
+  if (bad == selected_.values.size()) return;
+  require_finite(s, bucket.offset, bucket.count);
+  fail<DivergedError>("what rank {} owes '{}' is too large for a float at step {}; try a smaller --lr or --clip-norm",
+                      s.net.rank(), s.model.slot_at(bucket.offset + selected_.indices[bad]).name, s.t);
+}
+
+SparseExchange::Selection SparseExchange::selection(Step& s, const Bucket& bucket) {
+  const double factor = factor_;
+  return {selected_, owed_.residual(bucket.offset, bucket.count),
+          factor * factor * vec::sum_of_squares(s.model.grads(bucket)), owed_.mean_age()};
 }
 
 void SparseExchange::start_dense(Step& s, const Bucket& bucket) {

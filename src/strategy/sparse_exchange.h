@@ -5,7 +5,7 @@
 // workers move the weights by the mean of what was sent. Where all is sent, in every step, this is synchronous SGD with
 // momentum, to rounding (correction/error_feedback). So a layer may be sparse now and dense later, and nothing is lost.
 //
-// A gradient that is not finite is refused, by its layer's name, before anything is touched or sent.
+// A gradient that is not finite is refused, by its layer's name, before anything is sent.
 #pragma once
 
 #include <slipstream/strategy/registry.h>
@@ -28,6 +28,8 @@ struct SparseOptions {
   std::string wire = "fp32";
 
   void describe(OptionSet& o);
+  void describe_wire(OptionSet& o);
+  sparse_payload::ValueFormat format() const;
 
   // Entries that are sent of `count` at step t: at least one of any.
   std::size_t entries(std::size_t count, std::int64_t t) const;
@@ -46,6 +48,15 @@ class SparseExchange {
   // Waits for all pieces in the order they were started, and moves the weights.
   void finish(Step& s);
 
+  // Of the last start(), until the next.
+  struct Selection {
+    const Sparse& sent;
+    std::span<const float> owed;  // after it
+    double direction_squared;     // a pass over the gradient: not for every step
+    double mean_age;              // see ErrorFeedback
+  };
+  Selection selection(Step& s, const Bucket& piece);
+
   void visit(StateVisitor& v) { owed_.visit(v); }
 
  private:
@@ -58,12 +69,15 @@ class SparseExchange {
     InFlight sum;         // of a dense one
   };
   Piece& next_piece(Step& s, const Bucket& bucket, bool dense);
+  void require_finite_selection(const Step& s, const Bucket& bucket) const;
 
   sparse_payload::ValueFormat format_;
   ErrorFeedback owed_;
-  Sparse selected_;           // scratch
-  std::deque<Piece> pieces_;  // never moved: what is in flight uses their memory
-  std::size_t started_ = 0;   // of pieces_, this step
+  Sparse selected_;             // by the last start()
+  float factor_ = 1;            // of that start: the direction is this times what the gradient has become
+  std::vector<float> arrives_;  // scratch: of its values
+  std::deque<Piece> pieces_;    // never moved: what is in flight uses their memory
+  std::size_t started_ = 0;     // of pieces_, this step
 };
 
 }  // namespace slipstream

@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/sparse_tree.h"
 
-#include "codec/sparse_payload.h"
 #include "topology/tree.h"
 
 namespace slipstream {
-namespace {
-
-constexpr auto kFormat = sparse_payload::ValueFormat::kFp32;
-
-}  // namespace
-
 void SparseTree::reduce(Fabric& net, Sparse& entries, std::size_t dimension, Sparse& dropped) {
   const Tree tree(net.rank(), net.size());
-  const std::size_t bytes = sparse_payload::max_bytes(entries.indices.size(), dimension, kFormat);
+  const std::size_t bytes = sparse_payload::max_bytes(entries.indices.size(), dimension, format_);
   const auto width = static_cast<std::uint32_t>(dimension);
   dropped.indices.clear();
   dropped.values.clear();
@@ -22,11 +15,22 @@ void SparseTree::reduce(Fabric& net, Sparse& entries, std::size_t dimension, Spa
     net.recv(child, kTreeMergeTag, record_).wait();
     merge(entries, sparse_payload::decode(record_, width), dropped);
   }
-  sparse_payload::encode(entries, width, kFormat, record_);
+  sparse_payload::encode(entries, width, format_, record_);
+  drop_rounding(entries, dropped);
   sparse_payload::pad_to(record_, bytes);
   if (!tree.is_root()) net.send(tree.parent(), kTreeMergeTag, record_).wait();
   tree_broadcast(net, record_);
-  if (!tree.is_root()) entries = sparse_payload::decode(record_, width);
+  entries = sparse_payload::decode(record_, width);
+}
+
+void SparseTree::drop_rounding(const Sparse& entries, Sparse& dropped) {
+  if (format_ == sparse_payload::ValueFormat::kFp32) return;
+  std::vector<float> arrives = entries.values;
+  sparse_payload::round_as_sent(arrives, format_);
+  for (std::size_t j = 0; j < arrives.size(); ++j) {
+    dropped.indices.push_back(entries.indices[j]);
+    dropped.values.push_back(entries.values[j] - arrives[j]);
+  }
 }
 
 // Both lists ascend: their union does, and the k largest of it keep that order.
@@ -63,8 +67,9 @@ void SparseTree::merge(Sparse& entries, const Sparse& more, Sparse& dropped) {
   }
 }
 
-double SparseTree::bytes_sent(std::size_t k, std::size_t dimension, int rank, int size) {
-  const std::size_t bytes = sparse_payload::max_bytes(k, dimension, kFormat);
+double SparseTree::bytes_sent(std::size_t k, std::size_t dimension, sparse_payload::ValueFormat format, int rank,
+                              int size) {
+  const std::size_t bytes = sparse_payload::max_bytes(k, dimension, format);
   return static_cast<double>(Tree(rank, size).messages() * bytes);
 }
 

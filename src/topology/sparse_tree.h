@@ -3,8 +3,8 @@
 // SparseTree: of sparse vectors of k entries on every rank, about the k largest entries of their sum. Up the binomial
 // tree every rank adds its children's entries to its own, the nearest child first, and keeps the k largest; rank 0's
 // are copied to all. Of equal magnitudes the lower index wins, so the result is a function of the entries,
-// bit-identical on all ranks. What a rank does not keep it hands to its caller: entries plus all that was dropped is
-// the sum.
+// bit-identical on all ranks. What a rank does not keep, and what a short number format took from what it sent on, it hands to
+// its caller: entries plus all that was dropped is the sum.
 //
 // Records are padded to a size that all ranks know from (k, dimension). Blocking; all ranks call it in the same order.
 #pragma once
@@ -15,22 +15,28 @@
 #include <vector>
 
 #include "codec/sparse.h"
+#include "codec/sparse_payload.h"
 #include "codec/topk.h"
 
 namespace slipstream {
 
 class SparseTree {
  public:
+  explicit SparseTree(sparse_payload::ValueFormat format) : format_(format) {}
+
   // `entries` has as many entries on every rank and becomes the result; what this rank dropped goes to `dropped` (one
   // index may come several times).
   void reduce(Fabric& net, Sparse& entries, std::size_t dimension, Sparse& dropped);
 
   // Bytes `rank` of `size` sends for k entries.
-  static double bytes_sent(std::size_t k, std::size_t dimension, int rank, int size);
+  static double bytes_sent(std::size_t k, std::size_t dimension, sparse_payload::ValueFormat format, int rank,
+                           int size);
 
  private:
   void merge(Sparse& entries, const Sparse& more, Sparse& dropped);
+  void drop_rounding(const Sparse& entries, Sparse& dropped);
 
+  sparse_payload::ValueFormat format_;
   std::vector<std::byte> record_;
   Sparse both_, largest_;  // scratch
   TopK select_;

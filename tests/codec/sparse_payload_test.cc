@@ -6,7 +6,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -22,7 +24,7 @@ namespace payload = sparse_payload;
 using payload::ValueFormat;
 using Bytes = std::vector<std::byte>;
 
-constexpr ValueFormat kFormats[] = {ValueFormat::kFp32, ValueFormat::kFp16, ValueFormat::kBf16};
+constexpr ValueFormat kFormats[] = {ValueFormat::kFp32, ValueFormat::kFp16, ValueFormat::kBf16, ValueFormat::kInt8};
 
 Sparse random_entries(std::size_t count, std::uint32_t dimension, Rng& rng) {
   Sparse entries;
@@ -77,7 +79,7 @@ TEST(SparsePayload, DecodesToWhatWasEncoded) {
         if (count > dimension) continue;
         const Sparse entries = random_entries(count, dimension, rng);
         Sparse want = entries;
-        for (float& value : want.values) value = payload::rounded(value, format);
+        payload::round_as_sent(want.values, format);
         Bytes bytes = encoded(entries, dimension, format);
         EXPECT_LE(bytes.size(), payload::max_bytes(count, dimension, format));
         EXPECT_EQ(payload::decode(bytes, dimension), want) << count << " of " << dimension;
@@ -121,24 +123,74 @@ TEST(SparsePayload, AddsEveryEntryScaled) {
     const Sparse entries = random_entries(700, 10'000, rng);
     std::vector<float> want(10'000, 0.5F);
     std::vector<float> got = want;
+    std::vector<float> values = entries.values;
+    payload::round_as_sent(values, format);
     for (std::size_t j = 0; j < entries.indices.size(); ++j) {
       float& sum = want[entries.indices[j]];
-      sum = sum + 0.3F * payload::rounded(entries.values[j], format);
+      sum = sum + 0.3F * values[j];
     }
     payload::add_to(encoded(entries, 10'000, format), got, 0.3F);
     EXPECT_EQ(got, want);
   }
 }
 
-TEST(SparsePayload, KeepsTheBitsOfFp32ValuesAndWhatIsTooLargeForFp16IsItsLargestNumber) {
+TEST(SparsePayload, KeepsTheBitsOfFp32Values) {
   const Sparse entries{{3, 5, 6}, {-0.0F, 1e-42F, 70'000.0F}};
   const Sparse got = payload::decode(encoded(entries, 8), 8);
   for (std::size_t j = 0; j < 3; ++j) {
     EXPECT_EQ(std::bit_cast<std::uint32_t>(got.values[j]), std::bit_cast<std::uint32_t>(entries.values[j]));
   }
-  const Sparse half = payload::decode(encoded(entries, 8, ValueFormat::kFp16), 8);
-  EXPECT_EQ(half.values[2], 65504.0F);
-  EXPECT_EQ(payload::rounded(-1e30F, ValueFormat::kFp16), -65504.0F) << "the sender owes the rest";
+}
+
+TEST(SparsePayload, WhatIsTooLargeFor16BitsIsTheirLargestNumber) {
+  constexpr float kMost = std::numeric_limits<float>::max();
+  for (const auto& [format, largest] : {std::pair{ValueFormat::kFp16, 65504.0F}, {ValueFormat::kBf16, 0x1.FEp127F}}) {
+    const Sparse got = payload::decode(encoded({{3, 5}, {kMost, -kMost}}, 8, format), 8);
+    EXPECT_EQ(got.values, (std::vector<float>{largest, -largest})) << "the sender owes the rest";
+  }
+}
+
+// A block of int8 is laid out as drawn: all scales, then all levels.
+TEST(SparsePayload, Int8HasAScaleForEvery256Values) {
+  Sparse entries;
+  for (std::uint32_t i = 0; i < 300; ++i) {
+    entries.indices.push_back(i);
+    entries.values.push_back(i < 256 ? 254.0F - 2.0F * static_cast<float>(i % 128) : -0.5F);
+  }
+  const Bytes bytes = encoded(entries, 300, ValueFormat::kInt8);
+  ASSERT_EQ(bytes.size(), 32U + 75 + 300 + 2 * 4 + 300);
+  std::array<float, 2> scales;
+  std::memcpy(scales.data(), bytes.data() + bytes.size() - 308, sizeof(scales));
+  EXPECT_EQ(scales[0], 2.0F);
+  EXPECT_EQ(scales[1], 0.5F / 127.0F);
+  EXPECT_EQ(bytes[bytes.size() - 300], std::byte{127});
+  EXPECT_EQ(bytes[bytes.size() - 299], std::byte{126});
+  EXPECT_EQ(bytes.back(), std::byte{0x81}) << "-127";
+}
+
+TEST(SparsePayload, Int8IsWithinHalfALevelOfTheLargestValueOfItsBlock) {
+  Rng rng(8);
+  for (const float size : {1e-44F, 1e-38F, 1.0F, 3e37F}) {
+    const Sparse entries = random_entries(1000, 5000, rng);
+    std::vector<float> values = entries.values;
+    for (float& x : values) x *= size;
+    std::vector<float> sent = values;
+    payload::round_as_sent(sent, ValueFormat::kInt8);
+    for (std::size_t block = 0; block < values.size(); block += 256) {
+      double largest = 0;
+      const std::size_t end = std::min(values.size(), block + 256);
+      for (std::size_t i = block; i < end; ++i) largest = std::max<double>(largest, std::abs(values[i]));
+      for (std::size_t i = block; i < end; ++i) {
+        const double allowed = size < 1e-40F ? largest : 0.5001 * largest / 127;
+        EXPECT_LE(std::abs(static_cast<double>(values[i]) - sent[i]), allowed) << size;
+      }
+    }
+  }
+  std::vector<float> zeros(3), bad{1.0F, std::numeric_limits<float>::infinity()};
+  payload::round_as_sent(zeros, ValueFormat::kInt8);
+  EXPECT_EQ(zeros, std::vector<float>(3));
+  payload::round_as_sent(bad, ValueFormat::kInt8);
+  EXPECT_TRUE(std::isnan(bad[0]) && std::isnan(bad[1])) << "never a number that nobody sent";
 }
 
 TEST(SparsePayload, SaysWhatIsWrong) {
@@ -149,7 +201,7 @@ TEST(SparsePayload, SaysWhatIsWrong) {
   expect_refused(Bytes(plain.begin(), plain.end() - 1), 10, "truncated");
   expect_refused(with(plain, 0, 'X'), 10, "bad magic");
   expect_refused(with(plain, 4, std::uint8_t{2}), 10, "version 2");
-  expect_refused(with(plain, 5, std::uint8_t{3}), 10, "value format 3");
+  expect_refused(with(plain, 5, std::uint8_t{4}), 10, "value format 4");
   expect_refused(with(plain, 6, std::uint8_t{2}), 10, "index format 2");
   expect_refused(with(plain, 7, std::uint8_t{1}), 10, "reserved");
   expect_refused(with(plain, 8, std::uint32_t{2}), 10, "wrong count");

@@ -111,18 +111,23 @@ TEST(GtopkSgd, WhatIsDroppedIsOwedByTheRankThatDroppedIt) {  // GTK-2
   EXPECT_EQ(books.total, 18);
 }
 
+// Also topk and lags, which look only at what they selected.
 TEST(GtopkSgd, RefusesAGradientThatIsNotFiniteByItsLayersName) {
-  SimJobOptions job;
-  job.world.ranks = 4;
-  const float nan = std::numeric_limits<float>::quiet_NaN();
-  job.task =
-      std::make_shared<OneEntryEach>(std::vector<std::pair<std::size_t, float>>{{0, 5}, {1, nan}, {1, 6}, {2, 3}});
-  job.make_strategy = Registry::builtin().configure("gtopk", {}).make;
-  try {
-    run_sim_job(job);
-    FAIL() << "it took a NaN";
-  } catch (const DivergedError& refusal) {
-    EXPECT_NE(std::string(refusal.what()).find("'all' on rank 1"), std::string::npos) << refusal.what();
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    for (const auto& [name, set] : std::vector<std::pair<std::string, std::vector<std::string>>>{
+             {"gtopk", {}}, {"topk", {}}, {"topk", {"wire=int8"}}, {"lags", {"adaptive=false"}}, {"lags", {}}}) {
+      SimJobOptions job;
+      job.world.ranks = 4;
+      job.task =
+          std::make_shared<OneEntryEach>(std::vector<std::pair<std::size_t, float>>{{0, 5}, {1, bad}, {1, 6}, {2, 3}});
+      job.make_strategy = Registry::builtin().configure(name, set).make;
+      try {
+        run_sim_job(job);
+        FAIL() << name << " took " << bad;
+      } catch (const DivergedError& refusal) {
+        EXPECT_NE(std::string(refusal.what()).find("'all' on rank 1"), std::string::npos) << refusal.what();
+      }
+    }
   }
 }
 

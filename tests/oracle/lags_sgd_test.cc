@@ -4,6 +4,9 @@
 #include <fmt/ranges.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+
 #include "oracle/lags_sgd_oracle.h"
 #include "oracle/simulated.h"
 
@@ -138,8 +141,9 @@ TEST(LagsSgdOracle, TheDefaultsAreThePapersThroughChangesOfThePlan) {
     std::vector<std::vector<Layer>> plans{whole};  // by step
     int sparse = 0, dense = 0;
     for (const SimStepRecord& step : result.ranks[0].steps) {
-      plans.push_back(step.news.empty() ? plans.back() : told(step.news, problem.size));
-      if (step.news.empty()) continue;
+      const bool planned = step.news.starts_with("plan");
+      plans.push_back(planned ? told(step.news, problem.size) : plans.back());
+      if (!planned) continue;
       for (const Layer& group : plans.back()) ++(group.k == group.count ? dense : sparse);
     }
     EXPECT_GE(sparse, 1);
@@ -149,6 +153,35 @@ TEST(LagsSgdOracle, TheDefaultsAreThePapersThroughChangesOfThePlan) {
     EXPECT_LT(distance({steps, steps.back()}, oracle), 2 * kRounding);
     EXPECT_GT(result.ranks[0].steps[10].bytes_sent, 5 * result.ranks[0].steps[20].bytes_sent);
     EXPECT_EQ(result.ranks[0].steps[10].bytes_sent, result.ranks[0].steps[38].bytes_sent);
+  }
+}
+
+// What is noted of the memory in step 49 is told after step 50, by all ranks alike, for every sparse group.
+TEST(LagsSgd, TellsHowTheMemoryDoesEveryFiftySteps) {
+  for (const char* wire : {"fp32", "int8"}) {
+    SimJobOptions job;
+    job.world.ranks = 3;
+    job.task = std::make_shared<ProblemTask>(Problem{.size = 405});
+    job.make_strategy =
+        Registry::builtin()
+            .configure("lags", {"adaptive=false", "density=0.05", "merge_elements=0", fmt::format("wire={}", wire)})
+            .make;
+    job.optimizer = optimizer_of({.lr = 0.001, .momentum = 0.9});
+    job.steps = 101;
+    const SimJobResult result = run_sim_job(job);
+    ASSERT_TRUE(result.agreement()) << result.ranks[0].outcome.error;
+    for (const SimStepRecord& step : result.ranks[0].steps) {
+      ASSERT_EQ(step.news.starts_with("memory: ["), step.t == 50 || step.t == 100) << step.t << ": " << step.news;
+      EXPECT_EQ(step.news, result.ranks[2].steps[static_cast<std::size_t>(step.t)].news);
+    }
+    const std::string& told = result.ranks[0].steps[100].news;
+    EXPECT_EQ(std::count(told.begin(), told.end(), '['), 2) << "the layer of one element is dense: " << told;
+    const auto figure = [&](const char* name) { return std::stod(told.substr(told.find(name) + std::strlen(name))); };
+    EXPECT_GT(figure("delta "), 0.05) << told;  // of the layer of 400; nothing holds it below 1 in one of 4, told last
+    EXPECT_LT(figure("delta "), 1.1) << told;
+    EXPECT_GT(figure("owes "), 0.5);
+    EXPECT_GT(figure("sent after "), 1.0) << "at 5 % an entry waits";
+    EXPECT_LT(figure("sent after "), 101.0);
   }
 }
 
