@@ -21,7 +21,7 @@
 
 namespace slipstream {
 
-// A file that Python's torch.load reads, with weights_only as well: a dictionary of name → tensor. Written atomically.
+// A file that Python's torch.load reads: a dictionary of name → tensor. Written atomically.
 using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 void write_state_dict(const std::string& path, const NamedTensors& tensors);
 
