@@ -94,6 +94,7 @@ TEST(Summary, JsonHasTheKeysOfTheContractInOrder) {
                                             "parameters",
                                             "workers",
                                             "servers",
+                                            "first_step",
                                             "steps",
                                             "seed",
                                             "wall_seconds",
