@@ -13,9 +13,10 @@ base:
 wire: base
 codec: base
 fabric: base wire
-model: base
+model: base checkpoint
 optim: base
 schedule: base
+checkpoint: base
 correction: base codec model optim
 topology: base wire fabric codec optim
 server: base wire fabric optim
@@ -24,9 +25,9 @@ task: base model
 lab: base
 launch: base lab
 engine: base wire codec fabric model optim schedule correction topology server strategy
-runtime: base wire codec fabric model optim schedule correction topology server strategy task lab launch engine
+runtime: base wire codec fabric model optim schedule checkpoint correction topology server strategy task lab launch engine
 report: base
-cli: base wire codec fabric model optim schedule correction topology server strategy task lab launch engine runtime report
+cli: base wire codec fabric model optim schedule checkpoint correction topology server strategy task lab launch engine runtime report
 '
 # The torch edges. Every other source compiles without torch.
 readonly MAY_SEE_TORCH='^(src/(model/torch_model\.(h|cc)|fabric/c10d_sums\.cc|task/(models|torch_task)\.(h|cc)|runtime/(session|train)\.(h|cc))|include/slipstream/runtime/session\.h)$'

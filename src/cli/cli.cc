@@ -122,11 +122,9 @@ int run_cli(int argc, char** argv, const Registry& registry) {
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("slipstream ") + version());
   app.get_formatter()->column_width(34);
-  std::vector<std::pair<std::string, Verb>> verbs{{"train", add_train(app)},
-                                                  {"list", add_list(app)},
-                                                  {"explain", add_explain(app)},
-                                                  {"bench", add_bench(app)},
-                                                  {"lab", add_lab(app)}};
+  std::vector<std::pair<std::string, Verb>> verbs{{"train", add_train(app)},     {"list", add_list(app)},
+                                                  {"explain", add_explain(app)}, {"bench", add_bench(app)},
+                                                  {"lab", add_lab(app)},         {"ckpt", add_ckpt(app)}};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

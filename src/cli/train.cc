@@ -12,6 +12,7 @@ constexpr const char* kExamples =
     "  slipstream train --lab 100mbit --steps 50           the same job on a shaped 100 Mb/s network (root)\n"
     "  slipstream train --strategy ssd --servers 1         gradients to a server process, weights back every few "
     "steps\n"
+    "  slipstream train --out runs/a --checkpoint-every 10min --resume latest      goes on where it was stopped\n"
     "  slipstream train --task text --data book.txt        a character-level language model on any UTF-8 file\n"
     "  torchrun --nproc_per_node 2 --no_python slipstream train …    or mpirun -n 2 …, srun -n 2 …\n"
     "  slipstream train --rank 0 --world-size 2 --master-addr HOST0 …    by hand, once on every machine\n";
@@ -27,7 +28,8 @@ struct Arguments {
 
 const char* group_of(const std::string& name) {
   const auto in = [&name](auto&&... names) { return ((name == names) || ...); };
-  if (in("strategy", "epochs", "steps", "seed", "out", "trace_steps", "json", "verbose")) return "The job";
+  if (in("strategy", "epochs", "steps", "seed", "out", "overwrite", "trace_steps", "json", "verbose")) return "The job";
+  if (in("checkpoint_every", "checkpoint_dir", "keep", "resume")) return "Checkpoints";
   if (in("task", "data", "model", "batch", "accumulate", "width", "depth", "heads", "context")) return "Data and model";
   if (in("workers", "servers", "rank", "world_size", "master_addr", "master_port", "interface", "timeout",
          "join_timeout", "secret_file", "streams", "sums", "lab")) {

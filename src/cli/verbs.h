@@ -30,6 +30,7 @@ Verb add_list(CLI::App& app);
 Verb add_explain(CLI::App& app);
 Verb add_bench(CLI::App& app);
 Verb add_lab(CLI::App& app);
+Verb add_ckpt(CLI::App& app);
 
 // Flags made from an OptionSet, in the order they were given: they are applied after the configuration file.
 using Given = std::vector<std::pair<std::string, std::string>>;

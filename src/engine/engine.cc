@@ -51,7 +51,7 @@ Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strate
       optimizer_(make_optimizer(without_own_clip(options.optimizer, *strategy), model.count(),
                                 strategy->optimizer_use(), map_groups(options.optimizer.groups, model))),
       strategy_(std::move(strategy)),
-      step_{options.first_step, model, *optimizer_, net_},
+      step_{0, model, *optimizer_, net_},
       bucketizer_(model, plan_buckets(model, of_stand_in(strategy_->buckets(), options.bytes_scale)),
                   [this](const Bucket& bucket) { bucket_ready(bucket); }),
       health_(options.health ? std::make_unique<Health>(world) : nullptr) {
@@ -148,6 +148,12 @@ void Engine::set_lr_factor(std::size_t group, double factor) {
 
 void Engine::visit(StateVisitor& v) {
   if (clip_) clip_->visit(v);
+}
+
+void Engine::go_on_from(std::int64_t t) {
+  step_.t = t;
+  step_began_ = world_.clock().now();
+  net_.take();  // what restoring sent is no step's
 }
 
 void Engine::set_lr() {

@@ -43,7 +43,6 @@ namespace slipstream {
 struct EngineOptions {
   OptimizerOptions optimizer{};
   std::function<double(std::int64_t)> lr{};  // learning rate by step; empty: optimizer.lr throughout
-  std::int64_t first_step = 0;               // above 0 where a saved job goes on
   bool health = true;                        // false: no reports, so that a simulation's times are the strategy's alone
   double bytes_scale = 1;                    // of a stand-in: its bytes count so many times where buckets are cut
   std::atomic<bool>* stop = nullptr;         // set by anybody to end all ranks; cleared by the engine it has stopped
@@ -84,6 +83,8 @@ class Engine {
   void set_lr_factor(std::size_t group, double factor);
   // The engine's own state that outlives a step, beside the weights', the optimizer's and the strategy's.
   void visit(StateVisitor& v);
+  // All state has been restored as it was before step t. Between construction and the first step.
+  void go_on_from(std::int64_t t);
 
   // Time and traffic outside of steps.
   const StepRecord& start_record() const { return start_; }

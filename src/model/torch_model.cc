@@ -8,12 +8,10 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <unordered_set>
 
 #include "base/vec.h"
+#include "checkpoint/atomic_file.h"
 
 namespace slipstream {
 
@@ -85,6 +83,7 @@ TorchModel::TorchModel(torch::nn::Module& module) : module_(module), hooks_(std:
     }
     if (!p.requires_grad()) {
       others_.push_back(p);
+      other_names_.push_back(item.key());
       continue;
     }
     hooks_->parameters.push_back(p);
@@ -92,7 +91,10 @@ TorchModel::TorchModel(torch::nn::Module& module) : module_(module), hooks_(std:
     sizes.push_back(
         {item.key(), static_cast<std::size_t>(p.numel()), matrix ? static_cast<std::size_t>(p.size(0)) : 1});
   }
-  for (const auto& item : module.named_buffers()) others_.push_back(item.value());
+  for (const auto& item : module.named_buffers()) {
+    others_.push_back(item.value());
+    other_names_.push_back(item.key());
+  }
   if (hooks_->parameters.empty()) fail<ConfigError>("the model has no parameter that requires a gradient");
 
   flat_ = std::make_unique<FlatModel>(sizes);
@@ -151,18 +153,18 @@ void TorchModel::unseal() { versions_.assign(hooks_->parameters.size(), -1); }
 
 c10::IntArrayRef TorchModel::shape(std::size_t slot) const { return hooks_->parameters[slot].sizes(); }
 
-void TorchModel::save_state_dict(const std::string& path) const {
+void write_state_dict(const std::string& path, const NamedTensors& tensors) {
   c10::Dict<std::string, torch::Tensor> dict;
-  const auto add = [&dict](const auto& items) {
-    for (const auto& item : items) dict.insert(item.key(), item.value().detach().clone());
-  };
-  add(module_.named_parameters());
-  add(module_.named_buffers());
+  for (const auto& [name, tensor] : tensors) dict.insert(name, tensor.detach().clone());
   const std::vector<char> bytes = torch::pickle_save(c10::IValue(dict));
-  std::ofstream file(path, std::ios::binary);
-  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
-  file.close();
-  if (!file) fail<ConfigError>("cannot write {}: {}", path, std::strerror(errno));
+  write_atomically(path, std::as_bytes(std::span(bytes)));
+}
+
+void TorchModel::save_state_dict(const std::string& path) const {
+  NamedTensors tensors;
+  for (const auto& item : module_.named_parameters()) tensors.emplace_back(item.key(), item.value());
+  for (const auto& item : module_.named_buffers()) tensors.emplace_back(item.key(), item.value());
+  write_state_dict(path, tensors);
 }
 
 }  // namespace slipstream

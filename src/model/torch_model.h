@@ -16,9 +16,14 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace slipstream {
+
+// A file that Python's torch.load reads: a dictionary of name → tensor. Written atomically.
+using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
+void write_state_dict(const std::string& path, const NamedTensors& tensors);
 
 class TorchModel {
  public:
@@ -43,6 +48,7 @@ class TorchModel {
 
   // What is neither trained nor flat: buffers (BatchNorm's running statistics) and frozen parameters.
   std::vector<torch::Tensor>& others() { return others_; }
+  const std::vector<std::string>& other_names() const { return other_names_; }
 
   // Weights and buffers as Python's torch.load reads them: a dictionary of name → tensor.
   void save_state_dict(const std::string& path) const;
@@ -52,6 +58,7 @@ class TorchModel {
 
   torch::nn::Module& module_;
   std::vector<torch::Tensor> others_;  // buffers, frozen parameters
+  std::vector<std::string> other_names_;
   std::unique_ptr<FlatModel> flat_;
   std::shared_ptr<Hooks> hooks_;        // shared with the autograd graph
   std::vector<std::int64_t> versions_;  // by slot: of the gradient when it was sealed; -1: it is not

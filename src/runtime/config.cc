@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <sstream>
 
+#include "runtime/checkpointer.h"
+
 namespace slipstream {
 namespace {
 
@@ -44,6 +46,15 @@ void TrainConfig::describe(OptionSet& o) {
   launch.describe(o);
   o.text("out", out, kChangesSpeed,
          "directory for model.pt, summary.json, the ledger and the trace; none: keep nothing");
+  o.boolean("overwrite", overwrite, kChangesSpeed, "replace the results of an earlier run in --out");
+  o.text("checkpoint_every", checkpoint_every, kChangesSpeed,
+         "save all state so often: a number of steps, or a time such as 90s, 10min, 2h; training goes on meanwhile");
+  o.text("checkpoint_dir", checkpoint_dir, kChangesSpeed,
+         "directory for checkpoints, one that all workers see; none: checkpoints/ in --out");
+  o.integer("keep", keep, {0, 1'000'000}, kChangesSpeed, "newest checkpoints that are kept; 0: all");
+  o.text("resume", resume, kChangesSpeed,
+         "go on from this checkpoint or the newest of this directory, bit for bit as if the run had never stopped; "
+         "latest: the newest of --checkpoint-dir, or from the start where there is none");
   o.integer("trace_steps", trace_steps, {0, 100000}, kChangesSpeed, "steps recorded in trace.json");
   o.boolean("json", json, kChangesSpeed, "print the summary as one line of JSON, and nothing else, on standard output");
   o.boolean("verbose", verbose, kChangesSpeed, "also print what the strategy decides on the way, such as its plan");
@@ -102,9 +113,9 @@ std::string TrainConfig::to_toml(const Registry& registry) const {
   std::string text;
   for (const Option& option : options.all()) {
     const std::string value = option.get();
-    const bool of_one_process = option.name == "rank" || option.name == "world_size" || option.name == "master_addr" ||
-                                option.name == "master_port";
-    if (of_one_process || (option.kind == "text" && value.empty())) continue;
+    const bool of_one_run = option.name == "rank" || option.name == "world_size" || option.name == "master_addr" ||
+                            option.name == "master_port" || option.name == "resume" || option.name == "overwrite";
+    if (of_one_run || (option.kind == "text" && value.empty())) continue;
     if (option.name == "workers" && launch.workers == 0) continue;  // not given
     text += fmt::format("{} = {}\n", option.name, toml_value(option, value));
   }
@@ -116,7 +127,15 @@ std::string TrainConfig::to_toml(const Registry& registry) const {
   return text;
 }
 
+std::string TrainConfig::checkpoint_folder() const {
+  return checkpoint_dir.empty() && !out.empty() ? out + "/checkpoints" : checkpoint_dir;
+}
+
 void TrainConfig::validate(const Registry& registry) const {
+  const bool saves = !CheckpointEvery::parse(checkpoint_every).never();
+  if ((saves || resume == "latest") && checkpoint_folder().empty()) {
+    fail<ConfigError>("there is no directory for checkpoints; add --checkpoint-dir DIR or --out DIR");
+  }
   if (!registry.configure(strategy, set).make()->needs_servers() && launch.servers > 0) {
     fail<ConfigError>("strategy {} uses no servers; leave out --servers {}", strategy, launch.servers);
   }

@@ -25,6 +25,11 @@ struct TrainConfig {
   std::int64_t steps = 0;  // 0: as many as the epochs hold
   std::int64_t seed = 1;
   std::string out;  // empty: keep no files
+  bool overwrite = false;
+  std::string checkpoint_every;  // empty: never
+  std::string checkpoint_dir;    // empty: out/checkpoints
+  std::int64_t keep = 2;
+  std::string resume;  // a checkpoint, a folder of them, or "latest": that of checkpoint_dir; empty: from the start
   std::int64_t trace_steps = 50;
   bool json = false;
   bool verbose = false;
@@ -38,6 +43,7 @@ struct TrainConfig {
 
   // With no_decay as a parameter group.
   OptimizerOptions grouped_optimizer() const;
+  std::string checkpoint_folder() const;  // empty where there is none
 
   // Sets what the file says. ConfigError names the file, the line and the nearest valid key.
   void load_toml(const std::string& path);

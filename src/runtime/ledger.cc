@@ -8,9 +8,28 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "checkpoint/atomic_file.h"
+
 namespace slipstream {
 
-Ledger::Ledger(const std::string& path) : path_(path), file_(path) {
+namespace {
+
+// The lines of an earlier run that hold steps before this one.
+std::string lines_before(const std::string& path, std::int64_t first_step) {
+  std::ifstream file(path);
+  std::string kept;
+  for (std::string line; std::getline(file, line);) {
+    const auto record = nlohmann::json::parse(line, nullptr, false);
+    if (record.is_object() && record.value("step", first_step) < first_step) kept += line + "\n";
+  }
+  return kept;
+}
+
+}  // namespace
+
+Ledger::Ledger(const std::string& path, std::int64_t first_step) : path_(path) {
+  if (first_step > 0) write_atomically(path, lines_before(path, first_step));
+  file_.open(path, first_step > 0 ? std::ios::app : std::ios::trunc);
   if (!file_) fail<ConfigError>("cannot write {}: {}", path, std::strerror(errno));
 }
 
@@ -23,7 +42,7 @@ void Ledger::write(const StepRecord& r, std::int64_t epoch, std::optional<std::u
       1e3 * r.exposed_seconds, 1e3 * r.wire_seconds, r.bytes_sent, r.bytes_received);
   if (weights_hash) file_ << fmt::format(R"(,"weights_hash":"{:016x}")", *weights_hash);
   if (!r.news.empty()) file_ << ",\"news\":" << nlohmann::json(r.news).dump();
-  file_ << "}\n";
+  file_ << "}\n" << std::flush;
   if (!file_) fail<ConfigError>("cannot write the ledger {}; is the disk full?", path_);
 }
 

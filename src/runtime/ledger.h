@@ -2,7 +2,8 @@
 //
 // Ledger: one line of JSON per step and rank, ledger.rankR.jsonl. Times in milliseconds; `compute_ms` holds `update_ms`.
 // `weights_hash` stands in the records where it was computed: equal hashes of all ranks at a step mean bit-identical
-// weights there. `news` stands where the strategy decided something, such as a new plan.
+// weights there. `news` stands where the strategy decided something, such as a new plan. Lines are handed to the system
+// one by one: a killed run has all but the last step.
 #pragma once
 
 #include <slipstream/engine/step_record.h>
@@ -16,7 +17,8 @@ namespace slipstream {
 
 class Ledger {
  public:
-  explicit Ledger(const std::string& path);  // ConfigError where it cannot be written
+  // With `first_step` an earlier run goes on there: its lines before that step stay. ConfigError where it cannot write.
+  explicit Ledger(const std::string& path, std::int64_t first_step = 0);
   void write(const StepRecord& record, std::int64_t epoch, std::optional<std::uint64_t> weights_hash);
 
  private:

@@ -9,6 +9,7 @@
 
 #include "engine/engine.h"
 #include "fabric/metered_fabric.h"
+#include "runtime/job_state.h"
 #include "server/message.h"
 #include "server/shard.h"
 
@@ -33,17 +34,20 @@ class SimWorker {
         engine_(port, model_, options.make_strategy(),
                 {.optimizer = options.optimizer,
                  .lr = options.lr,
-                 .first_step = options.resume ? options.resume->next_step : 0,
                  .health = options.health,
                  .bytes_scale = options.world.bytes_scale}) {}
 
   void run(SimJobState& saved) {
     result_.start = engine_.start_record();
-    if (options_.resume) restore(options_.resume->ranks[static_cast<std::size_t>(port_.rank())]);
+    const auto rank = static_cast<std::size_t>(port_.rank());
+    if (options_.resume) restore_state(options_.resume->ranks[rank], engine_, model_, options_.resume->next_step);
+    if (!options_.resume_from.empty()) resume_from_files();
+    if (options_.checkpoints) checkpointer_.emplace(port_, *options_.checkpoints, description(), engine_.t());
     const std::int64_t end = std::min(options_.steps, options_.stop_after.value_or(options_.steps));
     while (engine_.t() < end) one_step();
+    if (checkpointer_) checkpointer_->finish();
     if (options_.stop_after) {
-      save(saved.ranks[static_cast<std::size_t>(port_.rank())]);
+      save_state(saved.ranks[rank], engine_, model_);
       engine_.leave();
     } else {
       engine_.finish();
@@ -62,6 +66,27 @@ class SimWorker {
     backward();
     result_.steps.push_back(engine_.step(loss));
     if (options_.on_step_end) options_.on_step_end(port_.rank(), t, model_.weights());
+    if (!checkpointer_) return;
+    checkpointer_->after_step(engine_.t(), [this] {
+      StateArchive state;
+      save_state(state, engine_, model_);
+      return state;
+    });
+  }
+
+  CheckpointMeta description() const {
+    CheckpointMeta job{.workers = port_.size(), .servers = options_.servers};
+    for (const Slot& slot : model_.slots()) {
+      job.tensors.push_back({kModelPrefix + slot.name, {static_cast<std::int64_t>(slot.count)}});
+    }
+    return job;
+  }
+
+  void resume_from_files() {
+    const auto checkpoint = find_checkpoint(options_.resume_from);
+    const CheckpointMeta saved = CheckpointMeta::read(checkpoint);
+    description().require_fits(saved, checkpoint);
+    restore_state(read_rank(checkpoint, saved, port_.rank()), engine_, model_, saved.step);
   }
 
   // Time passes by bucket, in proportion to its size; slots are reported from the last to the first, as autograd does.
@@ -79,25 +104,12 @@ class SimWorker {
     }
   }
 
-  void save(StateArchive& archive) {
-    archive.save("model/", [this](StateVisitor& v) { v.floats("weights", model_.weights()); });
-    archive.save("optim/", [this](StateVisitor& v) { engine_.optimizer().visit(v); });
-    archive.save("engine/", [this](StateVisitor& v) { engine_.visit(v); });
-    archive.save("strategy/", [this](StateVisitor& v) { engine_.strategy().visit(v); });
-  }
-
-  void restore(const StateArchive& archive) {
-    archive.restore("model/", [this](StateVisitor& v) { v.floats("weights", model_.weights()); });
-    archive.restore("optim/", [this](StateVisitor& v) { engine_.optimizer().visit(v); });
-    archive.restore("engine/", [this](StateVisitor& v) { engine_.visit(v); });
-    archive.restore("strategy/", [this](StateVisitor& v) { engine_.strategy().visit(v); });
-  }
-
   const SimJobOptions& options_;
   SimPort& port_;
   SimRankResult& result_;
   FlatModel model_;
   Engine engine_;
+  std::optional<Checkpointer> checkpointer_;
 };
 
 // A server as a rank of its own. The real ones are called as messages come in (server/host.h).

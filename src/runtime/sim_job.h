@@ -8,7 +8,8 @@
 // have finished. The weights of rank 0 are made everybody's before on_start, past the meter.
 //
 // Save and resume: with `stop_after` the job ends between two steps without on_finish and `saved` holds all state;
-// given as `resume` to the same options it goes on from there.
+// given as `resume` to the same options it goes on from there. With `checkpoints` it saves files on the way, as a Session
+// does, and `resume_from` goes on from one of them.
 #pragma once
 
 #include <slipstream/engine/step_record.h>
@@ -22,8 +23,9 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/state_archive.h"
 #include "fabric/sim_world.h"
-#include "runtime/state_archive.h"
+#include "runtime/checkpointer.h"
 #include "task/toy.h"
 
 namespace slipstream {
@@ -51,6 +53,9 @@ struct SimJobOptions {
 
   std::optional<std::int64_t> stop_after;  // stop and save once so many steps of the job are done
   const SimJobState* resume = nullptr;
+
+  std::optional<Checkpointer::Options> checkpoints;
+  std::filesystem::path resume_from;  // a checkpoint, or a folder of them; empty: from the start
 
   // Called after every step of every rank.
   std::function<void(int rank, std::int64_t t, std::span<const float> weights)> on_step_end;

@@ -3,6 +3,7 @@
 
 #include <slipstream/base/error.h>
 
+#include "checkpoint/folder.h"
 #include "runtime/sim_job.h"
 
 namespace slipstream {
@@ -17,13 +18,13 @@ std::optional<double> state_copies(const StrategyInfo& strategy, const Optimizer
   job.stop_after = 1;
   try {
     const SimJobResult result = run_sim_job(job);
-    double floats = 0, weights = 1;
+    double floats = 0, weights = 0;
     for (const auto& [name, value] : result.saved.value().ranks.front().entries()) {
       const auto* held = std::get_if<std::vector<float>>(&value);
       if (held == nullptr) continue;
       const auto count = static_cast<double>(held->size());
-      if (name == "model/weights") {
-        weights = count;
+      if (name.starts_with(kModelPrefix)) {
+        weights += count;
       } else {
         floats += name.ends_with("/age") ? count / 4 : count;  // a byte each
       }

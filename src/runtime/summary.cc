@@ -58,6 +58,7 @@ std::string Summary::to_json() const {
   j["parameters"] = parameters;
   j["workers"] = workers;
   j["servers"] = servers;
+  j["first_step"] = first_step;
   j["steps"] = steps.steps();
   j["seed"] = seed;
   j["wall_seconds"] = rounded(wall_seconds);

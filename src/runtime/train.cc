@@ -8,10 +8,13 @@
 #include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <fstream>
+#include <filesystem>
+#include <functional>
 #include <numeric>
 #include <optional>
 
+#include "checkpoint/atomic_file.h"
+#include "checkpoint/folder.h"
 #include "engine/agreement.h"
 #include "engine/groups.h"
 #include "fabric/c10d_sums.h"
@@ -41,6 +44,8 @@ void stop_on_signals(bool supervised) {
 void require_same_config(Fabric& net, const TrainConfig& config, const Registry& registry) {
   TrainConfig shared = config;
   shared.out.clear();  // these may differ
+  shared.checkpoint_dir.clear();
+  shared.resume.clear();
   shared.launch = {};
   shared.launch.sums = config.launch.sums;
   shared.launch.servers = config.launch.servers;
@@ -53,19 +58,52 @@ void require_same_config(Fabric& net, const TrainConfig& config, const Registry&
   require_same(net, facts, "start all of them with the same flags");
 }
 
-// Only rank 0 writes the trace, but all must take part in it: its --out decides, whatever the others were given.
-bool is_traced(Fabric& net, const TrainConfig& config) {
-  const char mine = config.out.empty() ? 0 : 1;
+bool rank_0s(Fabric& net, bool mine) {
+  const char flag = mine ? 1 : 0;
   std::vector<char> all(static_cast<std::size_t>(net.size()));
-  net.gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))).wait();
+  net.gather(std::as_bytes(std::span(&flag, 1)), std::as_writable_bytes(std::span(all))).wait();
   return all[0] != 0;
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) fail<ConfigError>("cannot write {}; is the disk full?", path);
+std::string ledger_name(int rank) { return fmt::format("ledger.rank{}.jsonl", rank); }
+
+// Before any rank writes to --out: an earlier run's results stay, unless the user said otherwise.
+void protect_earlier_run(const TrainConfig& config, int rank) {
+  if (config.overwrite || !config.resume.empty()) return;
+  for (const std::string& name : {std::string("summary.json"), std::string("model.pt"), ledger_name(rank)}) {
+    std::error_code ignored;
+    if (config.out.empty() || !std::filesystem::exists(config.out + "/" + name, ignored)) continue;
+    fail<ConfigError>(
+        "--out {} holds {} of an earlier run; use another directory, --overwrite to replace it, or --resume latest to "
+        "go on from its checkpoints",
+        config.out, name);
+  }
+  if (!config.checkpoint_every.empty() && has_checkpoint(config.checkpoint_folder())) {
+    fail<ConfigError>("{} holds checkpoints of an earlier run; use --resume latest to go on from them, or --overwrite",
+                      config.checkpoint_folder());
+  }
+}
+
+// Where to go on from; empty: from the start. The same on all ranks.
+std::string place_to_resume(Fabric& net, const TrainConfig& config) {
+  if (config.resume != "latest") return config.resume;
+  if (rank_0s(net, has_checkpoint(config.checkpoint_folder()))) return config.checkpoint_folder();
+  if (net.rank() == 0) {
+    std::fprintf(stderr, "slipstream: %s has no checkpoint yet: starting from the beginning\n",
+                 config.checkpoint_folder().c_str());
+  }
+  return "";
+}
+
+// What decides which samples come at which step, and what the model is.
+std::vector<std::pair<std::string, std::string>> facts_of(TaskOptions task, std::int64_t seed) {
+  std::vector<std::pair<std::string, std::string>> facts{{"seed", std::to_string(seed)}};
+  OptionSet options("task");
+  task.describe(options);
+  for (const Option& option : options.all()) {
+    if (option.name != "data") facts.emplace_back(option.name, option.get());  // it may lie elsewhere
+  }
+  return facts;
 }
 
 double mean_over_ranks(Fabric& net, double mine) {
@@ -93,8 +131,39 @@ Rendezvous stoppable(Rendezvous at) {
   return at;
 }
 
+// A run that was asked to stop can go on from here.
+void save_on_stop(Session& session, const TrainConfig& config, const std::function<void(const std::string&)>& warn) {
+  try {
+    session.save_checkpoint(config.checkpoint_folder());
+  } catch (const ConfigError& e) {
+    warn(e.what());
+  }
+}
+
+// model.pt and what tells of it. The reason where not all could be written.
+std::optional<ConfigError> write_results(const Session& session, const TorchTask& task, const TrainConfig& resolved,
+                                         const Registry& registry, const Summary& summary, const std::string& trace) {
+  try {
+    const std::filesystem::path out = resolved.out;
+    std::filesystem::remove(out / "summary.json");  // an earlier one tells nothing of this run
+    if (!trace.empty()) write_atomically(out / "trace.json", trace);
+    session.save(out / "model.pt");
+    if (const std::string vocabulary = task.vocabulary(); !vocabulary.empty()) {
+      write_atomically(out / "vocabulary.txt", vocabulary);
+    }
+    write_atomically(out / "config.toml", resolved.to_toml(registry));
+    write_atomically(out / "summary.json", summary.to_json() + "\n");
+  } catch (const ConfigError& e) {
+    return e;
+  } catch (const std::filesystem::filesystem_error& e) {
+    return ConfigError(e.what());
+  }
+  return {};
+}
+
 int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registry, const Rendezvous& at) {
   const bool speaks = net.rank() == 0;
+  protect_earlier_run(config, net.rank());
   require_same_config(net, config, registry);
 
   TaskOptions task_options = config.task;
@@ -107,12 +176,25 @@ int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registr
   const double base_lr = config.optimizer.base_lr();
   schedule.validate(base_lr);
   const OptimizerOptions optimizer = config.grouped_optimizer();
+  std::optional<Progress> progress;
+  const auto warn = [&](const std::string& text) {
+    if (progress) {
+      progress->say("slipstream: " + text);
+    } else {
+      std::fprintf(stderr, "slipstream: rank %d: %s\n", net.rank(), text.c_str());
+    }
+  };
   Session session(net, task->module(),
                   {.strategy = config.strategy,
                    .set = config.set,
                    .optimizer = optimizer,
                    .lr = [&](std::int64_t t) { return schedule.at(t, base_lr); },
-                   .registry = registry});
+                   .registry = registry,
+                   .checkpoint = {config.checkpoint_folder(), config.checkpoint_every, config.keep, warn,
+                                  facts_of(task->options(), config.seed)}});
+  const std::string resumed_from = place_to_resume(net, config);
+  const std::int64_t first = resumed_from.empty() ? 0 : session.resume(resumed_from);
+  if (speaks && first > 0) std::fprintf(stderr, "resuming at step %lld\n", static_cast<long long>(first));
   if (speaks) {
     std::fprintf(
         stderr, "%s",
@@ -132,19 +214,22 @@ int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registr
   Summary summary;
   std::optional<Ledger> ledger;
   std::optional<Trace> trace;
-  if (!config.out.empty()) ledger.emplace(fmt::format("{}/ledger.rank{}.jsonl", config.out, net.rank()));
-  if (is_traced(net, config)) trace.emplace(net.rank(), clock_offset(net), config.trace_steps);
-  std::optional<Progress> progress;
+  if (!config.out.empty()) ledger.emplace(config.out + "/" + ledger_name(net.rank()), first);
+  // Only rank 0 writes the trace, but all must take part in it: its --out decides, whatever the others were given.
+  if (rank_0s(net, !config.out.empty())) trace.emplace(net.rank(), clock_offset(net), config.trace_steps);
   if (speaks) progress.emplace(isatty(STDERR_FILENO) == 1, total, static_cast<double>(task->samples_per_step()));
   session.on_record = [&](const StepRecord& record, const Traffic& traffic) {
     summary.steps.add(record);
     if (trace) trace->add(record, traffic, net.clock().now());
+    if (!ledger) return;
+    const bool hash = (record.t + 1) % kHashEverySteps == 0;
+    ledger->write(record, record.t / per_epoch, hash ? std::optional(session.weights_hash()) : std::nullopt);
   };
 
   double last_loss = std::nan("");
   const double began = net.clock().now();
   try {
-    for (std::int64_t t = 0; t < total; ++t) {
+    for (std::int64_t t = first; t < total; ++t) {
       double loss = 0;
       for (std::int64_t micro = 0; micro < task->options().accumulate; ++micro) {
         std::optional<Session::Hold> hold;
@@ -155,10 +240,6 @@ int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registr
       }
       last_loss = loss;
       const StepRecord& record = session.step(loss);
-      if (ledger) {
-        const bool hash = (t + 1) % kHashEverySteps == 0;
-        ledger->write(record, t / per_epoch, hash ? std::optional(session.weights_hash()) : std::nullopt);
-      }
       if (progress) {
         if (config.verbose && !record.news.empty()) progress->say(fmt::format("step {}: {}", t, record.news));
         progress->step(record);
@@ -170,6 +251,7 @@ int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registr
     if (!speaks && !at.supervised) std::fprintf(stderr, "slipstream: %s\n", stop.what());
   }
   const double ended = net.clock().now();
+  if (summary.interrupted && !config.checkpoint_every.empty()) save_on_stop(session, config, warn);
   if (progress) progress->finish();
   session.finish();
 
@@ -185,6 +267,7 @@ int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registr
   summary.parameters = static_cast<std::int64_t>(session.model().count());
   summary.workers = net.size();
   summary.servers = at.servers;
+  summary.first_step = first;
   summary.seed = config.seed;
   summary.wall_seconds = ended - began;
   summary.samples_per_second =
@@ -193,25 +276,22 @@ int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registr
   summary.metric = task->metric();
   summary.metric_value = summary.metric == "test_accuracy" ? evaluation.accuracy() : evaluation.mean_loss();
   summary.out = config.out;
-  if (trace) {
-    const auto events = gather_text(net, trace->events());
-    if (speaks) write_file(config.out + "/trace.json", Trace::document(events));
-  }
+  const auto events = trace ? gather_text(net, trace->events()) : std::vector<std::string>();
+  std::optional<ConfigError> unwritten;
   if (speaks) {
     if (!config.out.empty()) {
-      session.save(config.out + "/model.pt");
       TrainConfig resolved = config;
       resolved.launch.workers = net.size();
       resolved.task = task->options();
       resolved.optimizer.lr = base_lr;
-      write_file(config.out + "/config.toml", resolved.to_toml(registry));
-      write_file(config.out + "/summary.json", summary.to_json() + "\n");
+      unwritten = write_results(session, *task, resolved, registry, summary, trace ? Trace::document(events) : "");
     }
     std::printf("%s", (config.json ? summary.to_json() + "\n" : summary.to_text()).c_str());
     std::fflush(stdout);
   }
   float done = 1;
   net.sum(std::span(&done, 1)).wait();  // nobody leaves before all are done
+  if (unwritten) throw *unwritten;
   return summary.interrupted ? Interrupted("").exit_code() : 0;
 }
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/hash.h"
+
 namespace slipstream {
 namespace {
 
@@ -152,8 +154,9 @@ void ServerClient::visit(StateVisitor& v) {
     std::vector<float> state(static_cast<std::size_t>(bytes) / sizeof(float));
     const auto memory = std::as_writable_bytes(std::span(state));
     ask(server, {.kind = Kind::kReadState, .after = rounds}, {}, memory);
+    const std::uint64_t read = hash_bytes(memory);
     v.floats(fmt::format("server{}", server), state);
-    if (!state.empty()) ask(server, {.kind = Kind::kWriteState, .after = rounds}, memory, {});
+    if (hash_bytes(memory) != read) ask(server, {.kind = Kind::kWriteState, .after = rounds}, memory, {});
   }
   v.integer("rounds", rounds);
   std::fill(pushed_.begin(), pushed_.end(), rounds);

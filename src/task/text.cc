@@ -41,6 +41,17 @@ std::vector<char32_t> decode(const std::filesystem::path& path, std::span<const 
 
 }  // namespace
 
+std::string to_utf8(std::span<const char32_t> text) {
+  std::string bytes;
+  for (const char32_t code : text) {
+    const int more = code < 0x80 ? 0 : code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
+    constexpr unsigned kLead[] = {0, 0xc0, 0xe0, 0xf0};
+    bytes.push_back(static_cast<char>(kLead[more] | code >> (6 * more)));
+    for (int i = more - 1; i >= 0; --i) bytes.push_back(static_cast<char>(0x80 | (code >> (6 * i) & 0x3f)));
+  }
+  return bytes;
+}
+
 std::int64_t least_characters(std::int64_t context) { return 10 * (context + 1); }
 
 TextCorpus read_text(const std::filesystem::path& path, std::int64_t context) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace slipstream {
@@ -23,6 +24,8 @@ inline constexpr std::size_t kMostSymbols = std::size_t{1} << 16;
 // Reads the file and makes sure that both parts have at least one window of `context` characters and the one to
 // predict after it. DataError for invalid UTF-8 (with its offset), too short a text or too many different characters.
 TextCorpus read_text(const std::filesystem::path& path, std::int64_t context);
+
+std::string to_utf8(std::span<const char32_t> text);
 
 // The characters a text must have for this context.
 std::int64_t least_characters(std::int64_t context);

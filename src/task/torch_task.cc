@@ -152,6 +152,7 @@ class TextTask final : public TorchTask {
   torch::nn::Module& module() override { return *net_; }
   std::int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
   const char* metric() const override { return "test_loss"; }
+  std::string vocabulary() const override { return to_utf8(corpus_.vocabulary); }
 
   torch::Tensor loss(std::int64_t epoch, std::int64_t step_in_epoch, std::int64_t micro) override {
     const auto windows = samples_of(sampler_, options_, epoch, step_in_epoch, micro);

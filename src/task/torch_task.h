@@ -42,6 +42,9 @@ class TorchTask {
   // In eval mode, the shard of the test set that falls to this rank. Every sample falls to exactly one rank.
   virtual Evaluation evaluate(int rank, int workers) = 0;
 
+  // UTF-8, of text tasks: token t is the t-th character. Empty for others.
+  virtual std::string vocabulary() const { return {}; }
+
   virtual const char* metric() const = 0;  // "test_accuracy" or "test_loss": what the task is judged by
 
   // The options in force, defaults filled in.

@@ -37,5 +37,18 @@ TEST(Hash, DependsOnTheSeedAndOnTheLength) {
   EXPECT_NE(hash_text(std::string_view("\0", 1)), hash_text(std::string_view("\0\0", 2)));
 }
 
+TEST(Hash, PieceByPieceEqualsTheWhole) {
+  std::vector<std::byte> bytes(5000);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37 >> 3);
+  for (const std::size_t piece : {1U, 7U, 256U, 4999U, 6000U}) {
+    Hasher hasher;
+    for (std::size_t at = 0; at < bytes.size(); at += piece) {
+      hasher.add(std::span(bytes).subspan(at, std::min(piece, bytes.size() - at)));
+    }
+    EXPECT_EQ(hasher.value(), hash_bytes(bytes)) << "in pieces of " << piece;
+  }
+  EXPECT_EQ(Hasher().value(), hash_bytes({}));
+}
+
 }  // namespace
 }  // namespace slipstream

@@ -13,6 +13,7 @@
 #include "kit/sim.h"
 #include "kit/variants.h"
 #include "strategy/card.h"
+#include "task/files.h"
 
 namespace slipstream::test {
 namespace {
@@ -26,6 +27,8 @@ struct Case {
     return fmt::format("{}_P{}{}", variant.name(), ranks, servers > 0 ? fmt::format("_S{}", servers) : "");
   }
 };
+
+constexpr const char* kMemory = "/dev/shm";  // hundreds of small checkpoints need no disk
 
 void PrintTo(const Case& c, std::ostream* out) { *out << c.name(); }
 
@@ -119,6 +122,50 @@ TEST_P(Conformance, SaveAndResumeEqualsUninterrupted) {
       EXPECT_TRUE(same_bits(weights, whole[place])) << "rank " << place.first << " after step " << place.second;
     }
   }
+}
+
+// Checkpoints through real files: writing them moves nobody, and a job that goes on from one ends where the
+// uninterrupted one does, step by step.
+TEST_P(Conformance, ResumedFromFilesEqualsUninterrupted) {
+  const TempDir files(kMemory);
+  Diary whole;
+  const auto uninterrupted = run_with_diary(job(), whole);
+  auto saving = job();
+  saving.checkpoints = {.folder = files.path(), .every = {.steps = 5}};
+  expect_unmoved(run_sim_job(saving), uninterrupted);
+  for (std::int64_t cut : {5, 10}) {
+    SCOPED_TRACE(fmt::format("saved after {} steps", cut));
+    auto options = job();
+    options.resume_from = step_folder(files.path(), cut);
+    Diary rest;
+    expect_unmoved(run_with_diary(options, rest), uninterrupted);
+    EXPECT_EQ(rest.size(), static_cast<std::size_t>(ranks() * (13 - cut)));
+    if (follows_clock()) continue;
+    for (const auto& [place, weights] : rest) {
+      EXPECT_TRUE(same_bits(weights, whole[place])) << "rank " << place.first << " after step " << place.second;
+    }
+  }
+}
+
+// The same with a model of several buckets, of which some are on their way while others are computed. Where measured
+// times decide, what was decided goes on: the plan is in the file.
+TEST_P(Conformance, ResumesModelsOfSeveralBuckets) {
+  if (ranks() != 3 || GetParam().servers % 2 != 0 || !GetParam().variant.set.empty()) return;
+  const TempDir files(kMemory);
+  const auto large = [this] {
+    auto options = job(5);
+    options.task = std::make_shared<QuadraticTask>(QuadraticOptions{.layers = {262'200, 3, 5'000}});
+    options.world.link = {0.0005, 100e6};
+    return options;
+  };
+  auto saving = large();
+  saving.checkpoints = {.folder = files.path(), .every = {.steps = 2}, .keep = 1};
+  const auto uninterrupted = run_sim_job(saving);
+  auto resuming = large();
+  resuming.resume_from = files.path();
+  const auto resumed = run_sim_job(resuming);
+  EXPECT_EQ(resumed.ranks[0].steps.front().t, 4);
+  expect_unmoved(resumed, uninterrupted);
 }
 
 TEST_P(Conformance, SendsTheBytesItsFormulaSays) {

@@ -357,7 +357,7 @@ TEST(DaSgdCodecs, WhatIsNotSentIsOwed) {
           EXPECT_EQ(floats("strategy/shared"),
                     std::get<std::vector<float>>(result.saved->ranks[0].entries().at("strategy/shared")));
           const bool pending = std::get<std::int64_t>(state.at("strategy/pending")) != 0;
-          const auto w = floats("model/weights"), moved = floats("strategy/moved"), owed = floats("strategy/owed");
+          const auto w = floats("model/w"), moved = floats("strategy/moved"), owed = floats("strategy/owed");
           for (std::size_t j = 0; j < kSize; ++j) {
             learnt[j] += (w[j] - (pending ? moved[j] : 0.0) + owed[j]) / workers;
             for (std::int64_t t = 0; t < stop; ++t) {

@@ -195,7 +195,7 @@ TEST(GsSgd, AllRanksApplyTheSameCoordinatesInEveryStep) {  // GS-8
   const Problem large{.size = 3000};
   const Rule rule{.lr = 0.01, .momentum = 0.9};  // no decay: only what was selected moves
   for (const std::string strategy : {"gs", "sketched"}) {
-    const Course run = simulate(large, rule, 7, kSteps, strategy, {"dense_below=2", "columns=64"});
+    const Course run = simulate(large, rule, 7, kSteps, strategy, {"density=0.01", "dense_below=2", "columns=64"});
     Vec before = large.start();
     std::size_t different = 0;
     for (const Ranks& step : run.steps) {
@@ -266,7 +266,7 @@ TEST(GsSgd, AStepTakesAtMostAnEighthOfADenseOnesBytesByDefault) {
     const FlatModel model({{"large", 100'000}, {"small", 100}});
     const SketchPlan plan({}, model, Wire::kBf16);
     const auto widest = plan.with_columns(plan.most_columns);
-    EXPECT_GT(widest.columns, 6 * plan.k);
+    EXPECT_GT(widest.columns, 3 * plan.k);
     EXPECT_LT(most_sent({"topology=direct", fmt::format("columns={}", widest.columns)}, workers, {100'000, 100}),
               1.01 * dense / 8);
   }

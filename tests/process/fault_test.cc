@@ -106,7 +106,7 @@ TEST_F(Interruption, BySigtermKeepsPartialResults) {
 
 TEST_F(Interruption, OfOneWorkerStopsAllKeepsPartialResultsAndNamesIt) {
   for (const int signal : {SIGTERM, SIGINT}) {
-    Program job(endless({"--workers", "3", "--out", path("out")}));
+    Program job(endless({"--workers", "3", "--out", path("out"), "--overwrite"}));
     ASSERT_TRUE(job.wait_for(kTraining));
     kill(job.find("--rank", "2"), signal);
     const Ended ended = job.wait();

@@ -125,18 +125,18 @@ TEST_F(TrainConfigFile, WhatIsWrittenReadsBackTheSame) {
   EXPECT_TRUE(back.json);
 }
 
-TEST_F(TrainConfigFile, EveryKeyButThoseOfOneProcessIsWritten) {
+TEST_F(TrainConfigFile, EveryKeyButThoseOfOneProcessOrRunIsWritten) {
   TrainConfig config;
   config.launch.workers = 2;
   config.out = config.task.data = config.task.model = config.launch.interface = config.launch.lab = "x";
-  config.launch.secret_file = config.no_decay = "x";
+  config.launch.secret_file = config.no_decay = config.checkpoint_every = config.checkpoint_dir = config.resume = "x";
   const std::string text = "\n" + config.to_toml(registry_);
   OptionSet options("test");
   config.describe(options);
   for (const Option& option : options.all()) {
-    const bool of_one_process = option.name == "rank" || option.name == "world_size" || option.name == "master_addr" ||
-                                option.name == "master_port";
-    EXPECT_EQ(text.find("\n" + option.name + " = ") != std::string::npos, !of_one_process) << option.name;
+    const bool of_one_run = option.name == "rank" || option.name == "world_size" || option.name == "master_addr" ||
+                            option.name == "master_port" || option.name == "resume" || option.name == "overwrite";
+    EXPECT_EQ(text.find("\n" + option.name + " = ") != std::string::npos, !of_one_run) << option.name;
   }
 }
 

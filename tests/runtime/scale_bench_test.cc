@@ -60,7 +60,8 @@ TEST(ScaleBench, BucketsAreThoseOfTheModelThatIsStoodInFor) {
 // gs-SGD's headline, with as many columns as entries: exact, since time is simulated.
 TEST(ScaleBench, GsExposesAtMostHalfOfWhatGtopkDoesAndLearnsMore) {
   for (const char* link : {"1gbit", "1gbit,25ms"}) {
-    ScaleBenchOptions options{.strategies = {"gtopk", "gs"}, .link = link, .parameters = 25e6, .compute_ms = 200};
+    ScaleBenchOptions options{
+        .strategies = {"gtopk", "gs:density=0.01"}, .link = link, .parameters = 25e6, .compute_ms = 200};
     options.min_workers = options.max_workers = 16;
     options.steps = 20;
     options.train = true;

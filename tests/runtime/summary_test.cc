@@ -102,6 +102,7 @@ TEST(Summary, JsonHasTheKeysOfTheContractInOrder) {
                                             "parameters",
                                             "workers",
                                             "servers",
+                                            "first_step",
                                             "steps",
                                             "seed",
                                             "wall_seconds",

@@ -40,6 +40,15 @@ namespace slipstream {
 
 struct Traffic;
 
+// Checkpoints on the way (docs/architecture.md, "Checkpoints"). The folder must be one that all ranks see.
+struct CheckpointOptions {
+  std::string folder{};
+  std::string every{};                                          // "500" steps, "90s", "10min", "2h"; empty: never
+  std::int64_t keep = 2;                                        // newest ones; 0: all
+  std::function<void(const std::string&)> warn{};               // one could not be written: training goes on
+  std::vector<std::pair<std::string, std::string>> run_with{};  // what else must be equal to resume: seed, batch, …
+};
+
 // Parameter groups are the optimizer's:
 //
 //   .optimizer = {.kind = "adamw", .weight_decay = 0.1,
@@ -51,6 +60,7 @@ struct SessionOptions {
   OptimizerOptions optimizer{};
   std::function<double(std::int64_t)> lr{};  // learning rate by step; empty: optimizer.lr throughout
   Registry registry = Registry::builtin();
+  CheckpointOptions checkpoint{};
 };
 
 class Session {
@@ -92,6 +102,14 @@ class Session {
   // error of the kind that step() stops with, again. Throws DivergedError where any rank's loss was not finite and no
   // step() has said so yet.
   void finish();
+
+  // All state of all ranks, durable in FOLDER/step-…  when it returns: a collective between two steps. ConfigError on all
+  // ranks where one cannot write. With SessionOptions::checkpoint step() does so by itself, and waits for a copy only.
+  void save_checkpoint(const std::string& folder);
+  // Before the first step, a collective: goes on from a checkpoint, or the latest one of a folder, as if training had
+  // never stopped. Returns the number of steps done. ConfigError where this job is another one, with the difference;
+  // DataError, with the file and the place, for damaged files.
+  std::int64_t resume(const std::string& where);
 
   void average_buffers();                    // before an evaluation in mid-training
   void save(const std::string& path) const;  // a state dict for Python's torch.load

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/state_archive.h"
+#include "checkpoint/state_archive.h"
 
 #include <slipstream/base/error.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 
 namespace slipstream {
@@ -70,6 +71,53 @@ class StateArchive::Restorer final : public StateVisitor {
 void StateArchive::put(std::string name, Value value) {
   const auto [entry, fresh] = entries_.emplace(std::move(name), std::move(value));
   check(fresh, "two pieces of state are both named '{}'", entry->first);
+}
+
+const StateArchive::Raw& StateArchive::raw(const std::string& name) const {
+  const auto entry = entries_.find(name);
+  const Raw* value = entry == entries_.end() ? nullptr : std::get_if<Raw>(&entry->second);
+  if (value == nullptr) fail<ConfigError>("saved state has no entry '{}' of bytes; it is of another version", name);
+  return *value;
+}
+
+void StateArchive::take(StateArchive& other, const std::string& name) {
+  auto node = other.entries_.extract(name);
+  check(!node.empty(), "there is no state '{}' to take", name);
+  put(name, std::move(node.mapped()));
+}
+
+std::vector<TensorView> StateArchive::tensors(const Shapes& shapes) const {
+  std::vector<TensorView> all;
+  for (const auto& [name, value] : entries_) {
+    if (const auto* floats = std::get_if<std::vector<float>>(&value)) {
+      const auto shape = shapes.find(name);
+      all.push_back({name, Dtype::kF32,
+                     shape == shapes.end() ? std::vector{static_cast<std::int64_t>(floats->size())} : shape->second,
+                     std::as_bytes(std::span(*floats))});
+    } else if (const auto* integer = std::get_if<std::int64_t>(&value)) {
+      all.push_back({name, Dtype::kI64, {}, std::as_bytes(std::span(integer, 1))});
+    } else {
+      const Raw& raw = std::get<Raw>(value);
+      all.push_back({name, raw.dtype, raw.shape, raw.bytes});
+    }
+  }
+  return all;
+}
+
+void StateArchive::add(const std::vector<TensorView>& tensors) {
+  for (const TensorView& tensor : tensors) {
+    if (tensor.dtype == Dtype::kF32) {
+      std::vector<float> floats(tensor.data.size() / sizeof(float));
+      if (!floats.empty()) std::memcpy(floats.data(), tensor.data.data(), tensor.data.size());
+      put(tensor.name, std::move(floats));
+    } else if (tensor.dtype == Dtype::kI64 && tensor.shape.empty()) {
+      std::int64_t integer = 0;
+      std::memcpy(&integer, tensor.data.data(), sizeof integer);
+      put(tensor.name, integer);
+    } else {
+      put(tensor.name, Raw{tensor.dtype, tensor.shape, {tensor.data.begin(), tensor.data.end()}});
+    }
+  }
 }
 
 void StateArchive::save(std::string_view prefix, const Visit& visit) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/state_archive.h"
+#include "checkpoint/state_archive.h"
 
 #include <gtest/gtest.h>
 #include <slipstream/base/error.h>

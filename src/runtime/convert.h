@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Tensors as a file for Python's torch.load: a dictionary of name → tensor, as model.pt has it. Its loader must allow
+// more than weights (weights_only=False); a safetensors file needs no such trust. No torch in this header.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/safetensors.h"
+
+namespace slipstream {
+
+// ConfigError where it cannot be written, or a type is unknown to torch.
+void write_python_model(const std::string& path, const std::vector<TensorView>& tensors);
+
+}  // namespace slipstream
