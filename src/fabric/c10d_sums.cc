@@ -9,7 +9,9 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#ifdef SLIPSTREAM_GLOO  // the headers of the Gloo that this torch was built with are there
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#endif
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "fabric/own_address.h"
@@ -19,8 +21,6 @@ namespace {
 
 using Millis = std::chrono::milliseconds;
 using Bytes = std::vector<std::uint8_t>;
-
-constexpr Tag kStoreTag = 0x40000010;
 
 Millis to_millis(double seconds) { return Millis(static_cast<std::int64_t>(seconds * 1000)); }
 
@@ -33,6 +33,10 @@ std::string first_line(const std::string& text) {
   return line;
 }
 
+#ifdef SLIPSTREAM_GLOO
+
+constexpr Tag kStoreTag = 0x40000010;
+
 // Where Gloo's ranks tell each other their addresses: what one sets, all have. Over the mesh, so that nobody else can.
 class MeshStore final : public c10d::Store, public Listener {
  public:
@@ -40,6 +44,8 @@ class MeshStore final : public c10d::Store, public Listener {
     net.listen(kStoreTag, this);
   }
   ~MeshStore() override { net_.listen(kStoreTag, nullptr); }
+  // Pure since torch 2.9, unknown before.
+  c10::intrusive_ptr<c10d::Store> clone() { return c10::intrusive_ptr<c10d::Store>::reclaim_copy(this); }  // NOLINT
 
   void set(const std::string& key, const Bytes& value) override {
     LetterHead head{};
@@ -215,12 +221,21 @@ class C10dSums final : public C10dEngine {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
 };
 
+#endif  // SLIPSTREAM_GLOO
+
+// Only a server needs libuv, and Debian's torch has none: it would refuse the default of torch 2.4 and later.
+template <typename Options>
+void without_libuv(Options& options) {
+  if constexpr (requires { options.useLibUV; }) options.useLibUV = false;
+}
+
 // Under torchrun rank 0 tells the others where to meet, and the job's key, through the store of torchrun's agent.
 std::unique_ptr<MeshFabric> join_through_store(Rendezvous at) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(at.master_port);
   options.waitWorkers = false;
   options.timeout = to_millis(at.join_timeout_seconds);
+  without_libuv(options);
   c10::intrusive_ptr<c10d::TCPStore> store;
   const std::string key = "slipstream/" + at.store_prefix;
   try {
@@ -256,7 +271,16 @@ std::unique_ptr<MeshFabric> join_through_store(Rendezvous at) {
 
 }  // namespace
 
+#ifdef SLIPSTREAM_GLOO
 std::unique_ptr<C10dEngine> make_c10d_sums(MeshFabric& net) { return std::make_unique<C10dSums>(net); }
+#else
+std::unique_ptr<C10dEngine> make_c10d_sums(MeshFabric&) {
+  fail<ConfigError>(
+      "--sums c10d is not in this build: the torch it was built with ({}) comes without Gloo's headers; leave it out, "
+      "or build with Debian's libtorch-dev and libgloo-dev",
+      TORCH_VERSION);
+}
+#endif
 
 std::unique_ptr<MeshFabric> join_fabric(const Rendezvous& at) {
   if (at.rank == 0 && at.size + at.servers > 1 && !at.encrypted && !at.supervised) {

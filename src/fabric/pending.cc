@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/pending.h"
 
+#include <fmt/ranges.h>
 #include <slipstream/base/error.h>
 
 #include <algorithm>

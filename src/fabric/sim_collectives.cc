@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "fabric/sim_collectives.h"
 
+#include <fmt/ranges.h>
 #include <slipstream/base/error.h>
 
 #include <cstring>

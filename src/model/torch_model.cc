@@ -18,9 +18,10 @@ namespace slipstream {
 // What the hooks share. Autograd's nodes live as long as the parameters, so they hold this and not the TorchModel.
 struct TorchModel::Hooks {
   std::function<void(std::size_t)> on_ready;
-  std::vector<torch::Tensor> parameters;                             // by slot
-  std::vector<torch::Tensor> views;                                  // the gradients' places, by slot
-  std::vector<std::shared_ptr<torch::autograd::Node>> accumulators;  // autograd holds them only weakly
+  std::vector<torch::Tensor> parameters;  // by slot
+  std::vector<torch::Tensor> views;       // the gradients' places, by slot
+  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(torch::Tensor()));  // another pointer since 2.14
+  std::vector<Accumulator> accumulators;  // autograd holds them only weakly
 };
 
 namespace {
@@ -44,13 +45,22 @@ torch::Tensor counted(const torch::Tensor& view) {
   return tensor;
 }
 
-void require_in_place(const torch::Tensor& parameter, const torch::Tensor& view, const std::string& name) {
+bool in_place(const torch::Tensor& parameter, const torch::Tensor& view) {
   const auto& grad = parameter.grad();
-  if (grad.defined() && grad.data_ptr() == view.data_ptr()) return;
-  fail<ConfigError>(
-      "the gradient of parameter '{}' was {}; Slipstream keeps gradients in one flat buffer and zeroes them "
-      "itself: leave out zero_grad, or call it with set_to_none = false, and never assign to .grad",
-      name, grad.defined() ? "re-allocated" : "freed");
+  return grad.defined() && grad.data_ptr() == view.data_ptr();
+}
+
+// After zero_grad(true), the default since torch 2, backward makes a tensor of its own.
+void bring_home(torch::Tensor& parameter, torch::Tensor& view) {
+  if (in_place(parameter, view)) return;
+  torch::NoGradGuard no_grad;
+  torch::Tensor& grad = parameter.mutable_grad();
+  if (grad.defined()) {
+    view.copy_(grad);
+  } else {
+    view.zero_();
+  }
+  grad = view;
 }
 
 template <typename F>
@@ -109,11 +119,11 @@ TorchModel::TorchModel(torch::nn::Module& module) : module_(module), hooks_(std:
     p.mutable_grad() = grads;
     hooks_->views.push_back(grads);
     hooks_->accumulators.push_back(torch::autograd::impl::grad_accumulator(p));
-    hooks_->accumulators.back()->add_post_hook(make_hook([hooks = std::weak_ptr(hooks_), i, name = slot.name] {
+    hooks_->accumulators.back()->add_post_hook(make_hook([hooks = std::weak_ptr(hooks_), i] {
       const auto alive = hooks.lock();
-      if (!alive || !alive->on_ready) return;
-      require_in_place(alive->parameters[i], alive->views[i], name);
-      alive->on_ready(i);
+      if (!alive) return;
+      bring_home(alive->parameters[i], alive->views[i]);
+      if (alive->on_ready) alive->on_ready(i);
     }));
   }
 }
@@ -128,16 +138,19 @@ TorchModel::~TorchModel() {
 
 void TorchModel::on_gradient(std::function<void(std::size_t)> on_ready) { hooks_->on_ready = std::move(on_ready); }
 
-void TorchModel::check_gradients() const {
+void TorchModel::settle_gradients() {
   for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
-    const std::string& name = flat_->slots()[i].name;
-    require_in_place(hooks_->parameters[i], hooks_->views[i], name);
-    if (versions_[i] < 0 || versions_[i] == hooks_->views[i]._version()) continue;
+    torch::Tensor &p = hooks_->parameters[i], &view = hooks_->views[i];
+    if (versions_[i] < 0) {
+      bring_home(p, view);
+      continue;
+    }
+    if (in_place(p, view) && versions_[i] == view._version()) continue;
     fail<ConfigError>(
         "the gradient of parameter '{}' was changed between backward() and step(), when it was under way to the other "
         "ranks already; to clip gradients set clip_norm in the optimizer's options (it clips their mean), or keep "
         "Session::hold() alive during backward(): then gradients leave in step() and may be changed before",
-        name);
+        flat_->slots()[i].name);
   }
 }
 
@@ -153,11 +166,31 @@ void TorchModel::unseal() { versions_.assign(hooks_->parameters.size(), -1); }
 
 c10::IntArrayRef TorchModel::shape(std::size_t slot) const { return hooks_->parameters[slot].sizes(); }
 
+// The pickle of a plain dictionary. torch::pickle_save would note its types as well, by a call that torch.load refuses
+// by default since 2.6 (weights_only).
 void write_state_dict(const std::string& path, const NamedTensors& tensors) {
   c10::Dict<std::string, torch::Tensor> dict;
   for (const auto& [name, tensor] : tensors) dict.insert(name, tensor.detach().clone());
-  const std::vector<char> bytes = torch::pickle_save(c10::IValue(dict));
-  write_atomically(path, std::as_bytes(std::span(bytes)));
+  std::string pickle;
+  torch::jit::Pickler pickler([&pickle](const char* data, std::size_t bytes) { pickle.append(data, bytes); }, nullptr,
+                              nullptr, nullptr, nullptr, /*tag_aggregates=*/false);
+  pickler.protocol();
+  pickler.pushIValue(dict);
+  pickler.stop();
+
+  std::string file;
+  caffe2::serialize::PyTorchStreamWriter archive([&file](const void* data, std::size_t bytes) {
+    file.append(static_cast<const char*>(data), bytes);
+    return bytes;
+  });
+  archive.writeRecord("data.pkl", pickle.data(), pickle.size());
+  const auto& storages = pickler.tensorData();
+  for (std::size_t i = 0; i < storages.size(); ++i) {
+    const auto storage = torch::jit::getWriteableTensorData(storages[i]);
+    archive.writeRecord("data/" + std::to_string(i), storage.data(), storage.sizeInBytes());
+  }
+  archive.writeEndOfFile();
+  write_atomically(path, std::as_bytes(std::span(file)));
 }
 
 void TorchModel::save_state_dict(const std::string& path) const {

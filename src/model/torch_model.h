@@ -4,10 +4,10 @@
 // flat buffers (nothing is copied after construction), and an autograd hook reports each gradient the moment it is
 // complete.
 //
-// The module must outlive this object; its parameters must be float32 on the CPU, and their .grad must stay where it
-// is: a gradient that was freed or re-allocated (optimizer.zero_grad(true), p.mutable_grad() = …) is an error that
-// names the parameter. Parameters that share one tensor share one slot. Training thread only (CPU autograd runs there
-// too).
+// The module must outlive this object; its parameters must be float32 on the CPU. A gradient that was freed or put
+// elsewhere (zero_grad(true), torch 2's default; p.mutable_grad() = …) is copied into its place, at the price of that
+// copy, and the view is attached again. Parameters that share one tensor share one slot. Training thread only (CPU
+// autograd runs there too).
 #pragma once
 
 #include <slipstream/model/flat_model.h>
@@ -36,10 +36,11 @@ class TorchModel {
 
   // `on_ready(slot)` is called during backward, once per slot and backward pass.
   void on_gradient(std::function<void(std::size_t)> on_ready);
-  // Throws ConfigError naming a parameter whose gradient has left the flat buffer, or has changed since seal().
-  void check_gradients() const;
+  // Brings gradients that are elsewhere into the flat buffer; one that was freed is zero. Throws ConfigError naming a
+  // parameter whose gradient has changed since seal().
+  void settle_gradients();
 
-  // The gradients of slots [first, end) are in use: check_gradients() notices torch operations that change them. Until
+  // The gradients of slots [first, end) are in use: settle_gradients() notices torch operations that change them. Until
   // unseal(). Changes through FlatModel::grads(), which are ours, do not count.
   void seal(std::size_t first, std::size_t end);
   void unseal();

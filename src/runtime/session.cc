@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fmt/ranges.h>
 #include <slipstream/base/error.h>
 #include <slipstream/base/version.h>
 #include <slipstream/runtime/session.h>
@@ -235,7 +236,7 @@ Session::Session(Fabric& world, torch::nn::Module& module, const SessionOptions&
 Session::~Session() = default;
 
 const StepRecord& Session::step(double loss) {
-  state_->model.check_gradients();
+  state_->model.settle_gradients();
   state_->begin_step();
   const StepRecord& record = state_->engine.step(loss);
   state_->stepped();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wire/hub.h"
 
+#include <fmt/ranges.h>
 #include <slipstream/base/clock.h>
 #include <slipstream/base/error.h>
 

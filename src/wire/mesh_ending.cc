@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How a mesh ends: peers that are lost or silent, a failure that is spread to all, and leaving in good order.
+#include <fmt/ranges.h>
 #include <slipstream/base/error.h>
 
 #include <asio/post.hpp>

@@ -2,6 +2,7 @@
 //
 // What every strategy owes, whatever its algorithm: tried on all entries of the registry at several numbers of workers,
 // with their options varied at some of them. A strategy joins by being registered.
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <slipstream/strategy/registry.h>
 

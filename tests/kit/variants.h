@@ -4,6 +4,7 @@
 // options: a new strategy is covered by being registered, with nothing to edit here.
 #pragma once
 
+#include <fmt/ranges.h>
 #include <slipstream/base/error.h>
 #include <slipstream/strategy/registry.h>
 

@@ -84,7 +84,7 @@ TEST(TorchModel, GradientsLandInTheFlatBufferAndAreThoseOfABareModule) {
     const torch::Tensor want = once.defined() ? 2 * once : torch::zeros_like(grad);
     EXPECT_TRUE(torch::allclose(grad, want, 1e-5, 1e-5)) << slot.name;
   }
-  EXPECT_NO_THROW(model.check_gradients());
+  EXPECT_NO_THROW(model.settle_gradients());
 }
 
 TEST(TorchModel, HooksFireOncePerSlotAndBackwardLastLayerFirst) {
@@ -160,24 +160,54 @@ TEST(TorchModel, FrozenParametersAreLeftAlone) {
   EXPECT_FALSE(net.frozen.grad().defined());
 }
 
-TEST(TorchModel, AFreedOrReallocatedGradientIsAnErrorThatNamesTheParameter) {
+TEST(TorchModel, AFreedOrReallocatedGradientComesHome) {
   Odd net;
   TorchModel model(net);
-  const torch::Tensor home = net.last->bias.grad();
+  const float* home = place(net.last->bias.grad());
+  net.last->bias.grad().fill_(9);
   net.last->bias.mutable_grad() = torch::Tensor();
-  expect_error<ConfigError>([&] { model.check_gradients(); }, {"'last.bias'", "freed", "zero_grad"});
-  net.last->bias.mutable_grad() = torch::zeros({4});
-  expect_error<ConfigError>([&] { model.check_gradients(); }, {"'last.bias'", "re-allocated"});
-  net.last->bias.mutable_grad() = home;
-  EXPECT_NO_THROW(model.check_gradients());
+  model.settle_gradients();
+  EXPECT_EQ(place(net.last->bias.grad()), home);
+  EXPECT_TRUE(torch::equal(net.last->bias.grad(), torch::zeros({4}))) << "freed means zero";
+  net.last->bias.mutable_grad() = torch::full({4}, 3.0F);
+  model.settle_gradients();
+  EXPECT_EQ(place(net.last->bias.grad()), home);
+  EXPECT_TRUE(torch::equal(net.last->bias.grad(), torch::full({4}, 3.0F)));
 }
 
-TEST(TorchModel, BackwardItselfNoticesAFreedGradient) {
+TEST(TorchModel, ZeroGradToNoneBeforeBackwardLeavesTheGradientsOfABareModule) {
+  torch::manual_seed(1);
+  Odd bare;
+  torch::manual_seed(1);
   Odd net;
   TorchModel model(net);
-  model.on_gradient([](std::size_t) {});
+  std::size_t reports = 0;
+  model.on_gradient([&](std::size_t i) {
+    const Slot& slot = model.flat().slots()[i];
+    EXPECT_EQ(place(net.named_parameters()[slot.name].grad()), model.flat().grads().data() + slot.offset);
+    ++reports;
+  });
+  loss_of(net).backward();
   net.zero_grad(true);
-  expect_error<ConfigError>([&] { loss_of(net).backward(); }, {"re-allocated", "set_to_none"});
+  loss_of(net).backward();
+  EXPECT_GE(reports, 8U);
+  loss_of(bare).backward();
+  model.settle_gradients();
+  for (const auto& item : bare.named_parameters()) {
+    const torch::Tensor& grad = net.named_parameters()[item.key()].grad();
+    if (!item.value().grad().defined()) continue;
+    EXPECT_TRUE(torch::allclose(grad, item.value().grad(), 1e-5, 1e-5)) << item.key();
+  }
+}
+
+TEST(TorchModel, ASealedGradientThatIsFreedIsAnErrorThatNamesTheParameter) {
+  Odd net;
+  TorchModel model(net);
+  loss_of(net).backward();
+  model.seal(0, model.flat().slots().size());
+  EXPECT_NO_THROW(model.settle_gradients());
+  net.zero_grad(true);
+  expect_error<ConfigError>([&] { model.settle_gradients(); }, {"gradient of parameter '", "changed"});
 }
 
 TEST(TorchModel, OtherTypesAndDevicesAreErrorsThatNameTheParameter) {

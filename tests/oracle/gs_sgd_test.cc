@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "strategy/gs_sgd.h"
 
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
 #include <slipstream/base/error.h>
 

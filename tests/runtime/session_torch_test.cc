@@ -436,14 +436,6 @@ TEST(Session, ParametersThatTakeNoPartStayAsTheyAre) {
   });
 }
 
-TEST(Session, ClearingGradientsByFreeingThemIsAnErrorThatNamesTheParameter) {
-  auto net = make_net();
-  MeshFabric world(Rendezvous{});
-  Session session(world, *net, {});
-  net->zero_grad(true);
-  test::expect_error<ConfigError>([&] { session.step(1); }, {"'0.weight'", "zero_grad"});
-}
-
 TEST(Session, RanksThatWereGivenDifferentThingsAreAllToldWhich) {
   const auto expect_told = [](const auto& options_of, const auto& net_of, const std::vector<std::string>& words) {
     std::vector<torch::nn::Sequential> nets{net_of(0), net_of(1), net_of(2)};

@@ -11,8 +11,9 @@
 //   }
 //   session.finish();                                                  // equal weights on all ranks
 //
-// Gradients: backward accumulates into one flat buffer, which step() zeroes; never call zero_grad(true). For several
-// backward passes per step keep a hold() alive during all but the last: only then do buckets leave while backward runs.
+// Gradients: backward accumulates into one flat buffer, which step() zeroes; a zero_grad that frees them costs a copy.
+// For several backward passes per step keep a hold() alive during all but the last: only then do buckets leave while
+// backward runs.
 // Gradients that have left must not change: with a strategy that sends during backward, clip by the optimizer's
 // clip_norm, or keep a hold() alive during all of backward and change what you like before step().
 //
