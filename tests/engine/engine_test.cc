@@ -81,11 +81,12 @@ TEST(Engine, GoesOnWhereASavedJobStopped) {
   run(1, [&](SimPort& port) {
     FlatModel model({});
     Engine engine(port, model, std::make_unique<Witness>(&calls),
-                  {.lr = [](std::int64_t t) { return static_cast<double>(t); }, .first_step = 5});
+                  {.lr = [](std::int64_t t) { return static_cast<double>(t); }});
+    engine.go_on_from(5);
     EXPECT_EQ(engine.step(1).t, 5);
     EXPECT_EQ(engine.t(), 6);
   });
-  EXPECT_EQ(calls, (std::vector<std::string>{"start 5 lr 5", "step 5 lr 5 loss 1"}));
+  EXPECT_EQ(calls, (std::vector<std::string>{"start 0 lr 0", "step 5 lr 5 loss 1"}));
 }
 
 TEST(Engine, StartsWithTheWeightsOfRankZeroAndLeavesGradientsZeroed) {
