@@ -86,7 +86,8 @@ class Weights : public Job {};
 TEST_F(Weights, AreBitIdenticalForTheSameSeedAndOthersForAnother) {
   for (const char* workers : {"2", "3"}) {
     for (const auto& [name, seed] : {std::pair{"a", "5"}, std::pair{"b", "5"}, std::pair{"c", "6"}}) {
-      const Ended ended = run(train({"--workers", workers, "--steps", "10", "--seed", seed, "--out", path(name)}));
+      const Ended ended =
+          run(train({"--workers", workers, "--steps", "10", "--seed", seed, "--out", path(name), "--overwrite"}));
       ASSERT_EQ(ended.exit_code, 0) << ended.err;
     }
     EXPECT_EQ(read_text(path("a/model.pt")), read_text(path("b/model.pt"))) << workers << " workers";
@@ -136,9 +137,13 @@ TEST_F(EveryStrategy, LeavesEqualWeightsOnAllRanks) {
 TEST_F(EveryStrategy, ThatRoundsForTheWireLeavesEqualWeightsToo) {
   for (const std::string& name : names()) {
     const std::string explained = run(slipstream({"explain", name})).out;
-    if (explained.find("--set wire=") == std::string::npos) continue;
-    for (const char* wire : {"wire=fp16", "wire=bf16"}) {
-      expect_agreement({"--strategy", name, "--workers", "3", "--set", wire});
+    const std::size_t at = explained.find("--set wire=");
+    if (at == std::string::npos) continue;
+    const std::string line = explained.substr(at, explained.find('\n', at) - at);
+    const std::string choices = line.substr(line.rfind('('));
+    for (const std::string format : {"fp16", "bf16", "fp8", "int8"}) {
+      if (choices.find(format) == std::string::npos) continue;
+      expect_agreement({"--strategy", name, "--workers", "3", "--set", "wire=" + format});
     }
   }
   expect_agreement({"--strategy", "ssgd", "--workers", "2", "--set", "wire=fp16"});
