@@ -2,7 +2,6 @@
 #include "topology/table_sum.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/vec.h"
 #include "codec/float8.h"
@@ -21,11 +20,11 @@ struct Share {
 
   void pack(std::span<std::byte> record) const {
     float8_encode(table, record.first(float8_bytes(table.size())));
-    std::memcpy(record.data() + float8_bytes(table.size()), exact.data(), exact.size() * sizeof(float));
+    std::ranges::copy(std::as_bytes(std::span(exact)), record.subspan(float8_bytes(table.size())).begin());
   }
   void unpack(std::span<const std::byte> record) {
     float8_decode(record.first(float8_bytes(table.size())), table);
-    std::memcpy(exact.data(), record.data() + float8_bytes(table.size()), exact.size() * sizeof(float));
+    std::ranges::copy(record.subspan(float8_bytes(table.size())), std::as_writable_bytes(std::span(exact)).begin());
   }
 
   std::vector<float> table, exact;
