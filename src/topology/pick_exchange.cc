@@ -3,7 +3,7 @@
 
 #include <slipstream/base/error.h>
 
-#include <cstring>
+#include <algorithm>
 
 #include "base/vec.h"
 #include "fabric/wire.h"
@@ -29,7 +29,7 @@ struct Record {
 
 void put(Wire wire, std::span<const float> values, std::byte* out) {
   if (wire == Wire::kFp32) {
-    std::memcpy(out, values.data(), values.size_bytes());
+    std::ranges::copy(std::as_bytes(values), out);
   } else {
     wire_encode(wire, values, {reinterpret_cast<std::uint16_t*>(out), values.size()});
   }
@@ -37,7 +37,7 @@ void put(Wire wire, std::span<const float> values, std::byte* out) {
 
 void get(Wire wire, const std::byte* in, std::span<float> values) {
   if (wire == Wire::kFp32) {
-    std::memcpy(values.data(), in, values.size_bytes());
+    std::copy_n(in, values.size_bytes(), std::as_writable_bytes(values).begin());
   } else {
     wire_decode(wire, {reinterpret_cast<const std::uint16_t*>(in), values.size()}, values);
   }
