@@ -28,7 +28,7 @@ RESNET = ("--task fashion-mnist --model resnet20 --optimizer sgd --lr 0.05 --mom
 
 FIVE = ("lags", "gs", "ssd", "osp", "dasgd")
 FOLLOW = ("lags", "osp", "dasgd")  # what they do depends on the network
-TEXT_LIMITS = {"ssgd": None, "lags": 2, "osp": 2, "ssd": 3, "gs": 5, "gtopk": None, "dasgd:period=4": 6,
+TEXT_LIMITS = {"ssgd": None, "lags": 2, "lags:adaptive=false,density=0.01": 2, "osp": 2, "ssd": 3, "gs": 5, "gtopk": None, "dasgd:period=4": 6,
                "dasgd:period=auto": 6}
 TEXT_CLAIMS = [("no worse", "gs", "gtopk", 1.5), ("bytes", "gs", 1 / 8)]
 DENSITIES = [[f"{name}:density={density}" + (",adaptive=false" if name == "lags" else "") for density in values]

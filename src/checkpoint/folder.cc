@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "checkpoint/folder.h"
 
+#include <fmt/ranges.h>
 #include <slipstream/base/error.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/engine.h"
 
+#include <fmt/ranges.h>
 #include <slipstream/base/error.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/groups.h"
 
+#include <fmt/ranges.h>
 #include <fnmatch.h>
 #include <slipstream/base/error.h>
 
