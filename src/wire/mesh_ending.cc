@@ -112,7 +112,7 @@ void RealMesh::spread_failure() {
   const auto take = [&ended](std::vector<Transfer*> more) { ended.insert(ended.end(), more.begin(), more.end()); };
   for (auto& peer : peers_) {
     if (!peer) continue;
-    if (!told_by_another) peer->out.text(Kind::kFailure, text);
+    peer->out.text(Kind::kFailure, text);  // what we were told as well: our goodbye may overtake the one who told us
     mark(*peer);
     take(peer->in.abandon());
   }
