@@ -2,8 +2,9 @@
 //
 // CountSketch: a long vector seen through a small table of rows × columns floats. Each row adds every coordinate, with
 // a random sign, to one random cell; the median over the rows of (sign × cell) estimates a coordinate, or their min,
-// which finds large ones with fewer false alarms (Estimate, codec/sketch_kernels.h). The table is linear: the sketch of a sum is the sum of the sketches, so the large coordinates of a sum over workers are found from
-// the summed tables alone, even where they are large on no single worker.
+// which finds large ones with fewer false alarms (Estimate, codec/sketch_kernels.h). The table is linear: the sketch of
+// a sum is the sum of the sketches, so the large coordinates of a sum over workers are found from the summed tables
+// alone, even where they are large on no single worker.
 //
 // Error of one row's estimate of x_i: mean 0, variance (|x|² - |x_B|²) / columns, x_B the 16 coordinates of i's block.
 // Neighbours are hashed in aligned blocks of 16 (codec/sketch_kernels.h says how), so that a row is updated by vector
@@ -27,6 +28,7 @@
 #include <vector>
 
 #include "codec/sketch_kernels.h"
+#include "codec/sparse.h"
 
 namespace slipstream {
 
@@ -61,7 +63,7 @@ class CountSketch {
   double l2() const;
 
   // Of coordinates 0 … d-1 the `count` (all, where there are fewer) with the largest squared estimates, the lower index
-  // first among equals. Exact; memory for about 2 count entries, not for d floats. Indices in ascending order.
+  // first among equals. Exact; memory for about 3 count entries, not for d floats. Indices in ascending order.
   std::vector<std::uint32_t> heaviest(std::size_t d, std::size_t count) const;
 
   // HEAVYMIX (Sketched-SGD, algorithm 2): of coordinates 0 … d-1 those with estimate² >= l2² / k, at most the k
@@ -77,9 +79,7 @@ class CountSketch {
 
   void check_range(const char* operation, std::size_t offset, std::size_t count) const;
   double l2_squared() const;
-  // At most the `count` heaviest of the coordinates below d with magnitude bits above `threshold`; ascending.
-  std::vector<std::uint32_t> select(std::size_t d, std::size_t count, std::int32_t threshold) const;
-  std::int32_t guess_threshold(std::size_t d, std::size_t count) const;
+  Sparse largest(std::size_t d, std::size_t count) const;  // the heaviest with their estimates
   sketch::Table<const float> cells() const { return {table().data(), shape_.columns, {seed_key_, row_keys_}}; }
 
   SketchShape shape_;

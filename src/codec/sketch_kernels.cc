@@ -255,33 +255,10 @@ void AddBlocks(const Table<float>& table, std::size_t first_block, const float* 
 }
 
 void EstimateBlocks(const Table<const float>& table, Estimate rule, std::size_t first_block, float* out,
-                    std::size_t blocks){
-    SLIPSTREAM_FOR_ROWS(EstimateRows, table.keys.rows.size(), table, rule, first_block, out, blocks)}
-#undef SLIPSTREAM_FOR_ROWS
-
-std::size_t CollectAbove(const float* values, std::size_t count, std::uint32_t first_index, std::int32_t threshold,
-                         std::uint64_t* ranks) {
-  const DInt di;
-  const auto magnitude = hn::Set(di, 0x7FFFFFFF);
-  const auto limit = hn::Set(di, threshold);
-  std::uint64_t* end = ranks;
-  const auto look_at = [&](std::size_t i) {
-    const std::uint32_t bits = std::bit_cast<std::uint32_t>(values[i]) & 0x7FFFFFFFU;
-    *end = rank_of(bits, first_index + static_cast<std::uint32_t>(i));
-    end += static_cast<std::int32_t>(bits) > threshold ? 1 : 0;
-  };
-  std::size_t i = 0;
-  for (; i + kBlock <= count; i += kBlock) {
-    auto largest = hn::Zero(di);
-    for (std::size_t lane = 0; lane < kBlock; lane += kLanes) {
-      largest = hn::Max(largest, hn::And(hn::BitCast(di, hn::LoadU(D(), values + i + lane)), magnitude));
-    }
-    if (hn::AllFalse(di, hn::Gt(largest, limit))) continue;  // nearly always, once the threshold has settled
-    for (std::size_t lane = 0; lane < kBlock; ++lane) look_at(i + lane);
-  }
-  for (; i < count; ++i) look_at(i);
-  return static_cast<std::size_t>(end - ranks);
+                    std::size_t blocks) {
+  SLIPSTREAM_FOR_ROWS(EstimateRows, table.keys.rows.size(), table, rule, first_block, out, blocks)
 }
+#undef SLIPSTREAM_FOR_ROWS
 
 }  // namespace slipstream::sketch::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -291,7 +268,6 @@ namespace slipstream::sketch {
 
 HWY_EXPORT(AddBlocks);
 HWY_EXPORT(EstimateBlocks);
-HWY_EXPORT(CollectAbove);
 
 void add_blocks(const Table<float>& table, std::size_t first_block, const float* values, std::size_t blocks) {
   HWY_DYNAMIC_DISPATCH(AddBlocks)(table, first_block, values, blocks);
@@ -300,11 +276,6 @@ void add_blocks(const Table<float>& table, std::size_t first_block, const float*
 void estimate_blocks(const Table<const float>& table, Estimate rule, std::size_t first_block, float* out,
                      std::size_t blocks) {
   HWY_DYNAMIC_DISPATCH(EstimateBlocks)(table, rule, first_block, out, blocks);
-}
-
-std::size_t collect_above(std::span<const float> values, std::uint32_t first_index, std::int32_t threshold,
-                          std::uint64_t* ranks) {
-  return HWY_DYNAMIC_DISPATCH(CollectAbove)(values.data(), values.size(), first_index, threshold, ranks);
 }
 
 }  // namespace slipstream::sketch

@@ -83,15 +83,4 @@ void add_blocks(const Table<float>& table, std::size_t first_block, const float*
 void estimate_blocks(const Table<const float>& table, Estimate rule, std::size_t first_block, float* out,
                      std::size_t blocks);
 
-// The order in which coordinates are heavier: by magnitude (as its bits), then the lower index first.
-inline std::uint64_t rank_of(std::uint32_t magnitude_bits, std::uint32_t index) {
-  return (std::uint64_t{magnitude_bits} << 32) | static_cast<std::uint32_t>(~index);
-}
-inline std::uint32_t index_of(std::uint64_t rank) { return ~static_cast<std::uint32_t>(rank); }
-
-// Writes rank_of() of every value whose magnitude bits are above `threshold` (-1: of all) to `ranks`, which has room
-// for all of them; value i has index first_index + i. Returns how many.
-std::size_t collect_above(std::span<const float> values, std::uint32_t first_index, std::int32_t threshold,
-                          std::uint64_t* ranks);
-
 }  // namespace slipstream::sketch

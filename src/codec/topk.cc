@@ -34,6 +34,7 @@ constexpr std::size_t kSampledShare = 64;       // one line of 64 is looked at â
 constexpr std::size_t kMaxLines = 1024;         // â€¦ but no more than these
 constexpr std::size_t kMinLines = 64;           // below it the pass finds its threshold sooner than a sample does
 constexpr std::size_t kSpareEntries = 4096;     // room beside 3 k candidates, more than any block of the pass
+constexpr std::size_t kStretch = 4096;          // values made at a time: they stay in the first-level cache
 constexpr std::uint64_t kMaxSize = 1ULL << 32;  // indices have 32 bits
 
 std::int32_t magnitude_bits(float x) { return std::bit_cast<std::int32_t>(x) & 0x7FFFFFFF; }
@@ -74,9 +75,10 @@ void check_sizes(const char* operation, std::size_t size, std::size_t k) {
 }  // namespace
 
 // Values above the result are expected to be a little more than k, so that a sample seldom leaves too few. The lines
-// lie at a random place of equally long stretches: no period of the data can hide from them.
-template <typename Value>
-std::int32_t TopK::sampled_floor(std::size_t size, std::size_t k, const Value& value) {
+// lie at a random place of equally long stretches: no period of the data can hide from them. write(first, line) is as
+// in pick().
+template <typename WriteLine>
+std::int32_t TopK::sampled_floor(std::size_t size, std::size_t k, const WriteLine& write) {
   const std::size_t lines = std::min(size / kLine / kSampledShare, kMaxLines);
   if (lines < kMinLines) return -1;
   const double expected = static_cast<double>(k) * static_cast<double>(lines * kLine) / static_cast<double>(size);
@@ -88,7 +90,10 @@ std::int32_t TopK::sampled_floor(std::size_t size, std::size_t k, const Value& v
   Rng rng(size);
   for (std::size_t line = 0; line < lines; ++line) {
     const std::size_t begin = line * stretch + rng.below(stretch - kLine + 1);
-    for (std::size_t j = 0; j < kLine; ++j) magnitudes_[line * kLine + j] = magnitude_bits(value(begin + j));
+    std::array<float, kLine> values;
+    write(begin - begin % kLine, std::span(values));
+    std::transform(values.begin(), values.end(), magnitudes_.begin() + static_cast<std::ptrdiff_t>(line * kLine),
+                   magnitude_bits);
   }
   return of_rank(magnitudes_, rank) - 1;  // equal ones are candidates too
 }
@@ -130,11 +135,11 @@ void TopK::keep_largest(std::size_t k) {
 }
 
 // The k largest of the candidates; where the sampled threshold left fewer than k, of all values.
-void TopK::move_out(std::span<const float> values, std::size_t k, Sparse& out) {
+template <typename Pass>
+void TopK::move_out(std::size_t size, std::size_t k, const Pass& read, Sparse& out) {
   if (list_.count < k) {
     list_.floor = -1;
-    scan(values.size(), k,
-         [&](std::size_t begin) { return HWY_DYNAMIC_DISPATCH(Scan)(values.data(), begin, values.size(), list_); });
+    scan(size, k, read);
   }
   keep_largest(k);
   out.indices.assign(list_.indices.begin(), list_.indices.begin() + static_cast<std::ptrdiff_t>(k));
@@ -149,11 +154,16 @@ void TopK::accumulate_and_take(std::span<float> residual, std::span<const float>
   out.indices.clear();
   out.values.clear();
   if (k == 0) return vec::add_scaled(residual, grad, scale);
-  list_.floor = sampled_floor(residual.size(), k, [=](std::size_t i) { return residual[i] + scale * grad[i]; });
+  list_.floor = sampled_floor(residual.size(), k, [=](std::size_t first, std::span<float> line) {
+    for (std::size_t j = 0; j < line.size(); ++j) line[j] = residual[first + j] + scale * grad[first + j];
+  });
   scan(residual.size(), k, [&](std::size_t begin) {
     return HWY_DYNAMIC_DISPATCH(AddAndScan)(residual.data(), grad.data(), scale, begin, residual.size(), list_);
   });
-  move_out(residual, k, out);
+  move_out(
+      residual.size(), k,
+      [&](std::size_t begin) { return HWY_DYNAMIC_DISPATCH(Scan)(residual.data(), begin, residual.size(), 0, list_); },
+      out);
   for (const std::uint32_t index : out.indices) residual[index] = 0.0F;
 }
 
@@ -167,10 +177,36 @@ void TopK::pick(std::span<const float> values, std::size_t k, Sparse& out) {
   out.indices.clear();
   out.values.clear();
   if (k == 0) return;
-  list_.floor = sampled_floor(values.size(), k, [=](std::size_t i) { return values[i]; });
-  scan(values.size(), k,
-       [&](std::size_t begin) { return HWY_DYNAMIC_DISPATCH(Scan)(values.data(), begin, values.size(), list_); });
-  move_out(values, k, out);
+  list_.floor = sampled_floor(values.size(), k, [=](std::size_t first, std::span<float> line) {
+    vec::copy(line, values.subspan(first, line.size()));
+  });
+  const auto read = [&](std::size_t begin) {
+    return HWY_DYNAMIC_DISPATCH(Scan)(values.data(), begin, values.size(), 0, list_);
+  };
+  scan(values.size(), k, read);
+  move_out(values.size(), k, read, out);
+}
+
+void TopK::pick(std::size_t size, std::size_t k,
+                const std::function<void(std::size_t first, std::span<float> out)>& write, Sparse& out) {
+  check_sizes("pick", size, k);
+  out.indices.clear();
+  out.values.clear();
+  if (k == 0) return;
+  list_.floor = sampled_floor(size, k, write);
+  std::array<float, kStretch> made;
+  const auto read = [&](std::size_t begin) {
+    for (std::size_t first = begin - begin % kStretch; first < size; first += kStretch) {
+      const auto stretch = std::span(made).first(std::min(kStretch, size - first));
+      write(first, stretch);
+      const std::size_t done =
+          HWY_DYNAMIC_DISPATCH(Scan)(stretch.data(), std::max(begin, first) - first, stretch.size(), first, list_);
+      if (done < stretch.size()) return first + done;
+    }
+    return size;
+  };
+  scan(size, k, read);
+  move_out(size, k, read, out);
 }
 
 Sparse topk_reference(std::span<const float> values, std::size_t k) {

@@ -20,6 +20,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -48,13 +49,19 @@ class TopK {
   // The k largest are copied to `out`; `values` stay as they are.
   void pick(std::span<const float> values, std::size_t k, Sparse& out);
 
+  // The same for `size` values that nobody holds: write(first, out) makes those from `first` on, for an `out` of any
+  // length; `first` is a multiple of 16. Some are asked for more than once.
+  void pick(std::size_t size, std::size_t k, const std::function<void(std::size_t first, std::span<float> out)>& write,
+            Sparse& out);
+
  private:
   template <typename Pass>
   void scan(std::size_t size, std::size_t k, const Pass& pass);
-  template <typename Value>
-  std::int32_t sampled_floor(std::size_t size, std::size_t k, const Value& value);
+  template <typename WriteLine>
+  std::int32_t sampled_floor(std::size_t size, std::size_t k, const WriteLine& write);
   void keep_largest(std::size_t k);
-  void move_out(std::span<const float> values, std::size_t k, Sparse& out);
+  template <typename Pass>
+  void move_out(std::size_t size, std::size_t k, const Pass& read, Sparse& out);
 
   Candidates list_;
   std::vector<std::int32_t> magnitudes_;  // of the sample or of the candidates, to find a rank among them

@@ -35,9 +35,9 @@ HWY_INLINE std::uint64_t bits_of(D d, Mask mask) {
 }
 
 // load(d, i) gives the values from i on as a vector, load(i) one of them; where the pass adds, they also store the sum.
-// load.at(i) is what lies at i afterwards.
+// load.at(i) is what lies at i afterwards. In the list value i has index `first` + i.
 template <typename Load>
-HWY_INLINE std::size_t scan(const Load& load, std::size_t begin, std::size_t end, Candidates& list) {
+HWY_INLINE std::size_t scan(const Load& load, std::size_t begin, std::size_t end, std::size_t first, Candidates& list) {
   const hn::CappedTag<float, 16> d;
   const hn::RebindToSigned<decltype(d)> di;
   const std::size_t lanes = hn::Lanes(d);
@@ -60,7 +60,7 @@ HWY_INLINE std::size_t scan(const Load& load, std::size_t begin, std::size_t end
                          bits_of(di, above3) << 3 * lanes;
     for (; hits != 0; hits &= hits - 1) {
       const std::size_t hit = i + static_cast<std::size_t>(std::countr_zero(hits));
-      indices[count] = static_cast<std::uint32_t>(hit);
+      indices[count] = static_cast<std::uint32_t>(first + hit);
       values[count] = load.at(hit);
       ++count;
     }
@@ -68,7 +68,7 @@ HWY_INLINE std::size_t scan(const Load& load, std::size_t begin, std::size_t end
   for (; i + block > end && i < end && count < list.capacity; ++i) {
     const float x = load(i);
     if ((std::bit_cast<std::int32_t>(x) & 0x7FFFFFFF) <= list.floor) continue;
-    indices[count] = static_cast<std::uint32_t>(i);
+    indices[count] = static_cast<std::uint32_t>(first + i);
     values[count] = x;
     ++count;
   }
@@ -102,12 +102,12 @@ struct AddAndRead {
   HWY_INLINE float at(std::size_t i) const { return y[i]; }
 };
 
-std::size_t Scan(const float* x, std::size_t begin, std::size_t end, Candidates& list) {
-  return scan(Read{x}, begin, end, list);
+std::size_t Scan(const float* x, std::size_t begin, std::size_t end, std::size_t first, Candidates& list) {
+  return scan(Read{x}, begin, end, first, list);
 }
 
 std::size_t AddAndScan(float* y, const float* x, float a, std::size_t begin, std::size_t end, Candidates& list) {
-  return scan(AddAndRead{y, x, a}, begin, end, list);
+  return scan(AddAndRead{y, x, a}, begin, end, 0, list);
 }
 
 }  // namespace slipstream::HWY_NAMESPACE

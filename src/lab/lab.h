@@ -62,7 +62,7 @@ class Lab {
 
  private:
   void check_host(int host) const;
-  void connect_by_cables();
+  void connect_by_cables(const LabSpec& spec);
   void connect_by_switch(const LabSpec& spec);
   void configure(const std::string& hub_device);
   void delay_hosts(const LabSpec& spec);

@@ -12,6 +12,7 @@ namespace {
 // The wire shares processors and memory with backward and neither is as regular as a fit: a message is planned to take
 // this much of the time it may hide behind.
 constexpr double kHeadroom = 0.7;
+constexpr double kHandling = 0.03;  // the processor's work on a group's entries, of the same time
 
 class Planner {
  public:
@@ -45,6 +46,10 @@ class Planner {
                            begin + static_cast<std::ptrdiff_t>(group.end_layer), 0.0);
   }
   double select_s(std::size_t count) const { return times_.select_s_per_element * static_cast<double>(count); }
+  std::size_t handled(double hides_s) const {
+    constexpr double kMost = 4e9;  // indices have 32 bits
+    return static_cast<std::size_t>(std::min(kMost, kHandling * hides_s / std::max(times_.entry_s, 1e-15)));
+  }
   double gather_s(std::size_t k, std::size_t count) const {
     return times_.link.gather.seconds(limits_.record_bytes(k, count));
   }
@@ -56,7 +61,7 @@ class Planner {
     const double sparse_s = select_s(count) + gather_s(floor, count);
     if (sum_s(count) <= std::max(hides_s, sparse_s)) return count;
     // The largest k in [floor, ceiling] that hides; costs grow with k.
-    std::size_t low = floor, high = std::max(floor, entries_at(limits_.max_density, count));
+    std::size_t low = floor, high = std::max(floor, std::min(entries_at(limits_.max_density, count), handled(hides_s)));
     while (low < high) {
       const std::size_t middle = low + (high - low + 1) / 2;
       if (select_s(count) + gather_s(middle, count) <= hides_s) {

@@ -120,7 +120,7 @@ bool LagsSgd::plans(std::int64_t t) const {
 }
 
 void LagsSgd::plan(Step& s) {
-  const LagsTimes times = meter_->take(s.model.grads(), options_.density);
+  const LagsTimes times = meter_->take(s.model.grads(), options_.density, options_.format());
   const bool first = s.t + 1 == kFirstPlan;
   if (!first && !differs(planned_with_, times)) return;
   planned_with_ = times;

@@ -14,7 +14,7 @@ LagsLimits limits() {
 // Three layers of a thousand elements whose backward takes 10 ms each.
 LagsTimes times(double latency_s, double bytes_per_s) {
   const LinkCost cost{latency_s, 1 / bytes_per_s};
-  return {{1000, 1000, 1000}, {0.010, 0.010, 0.010}, 0.0, {cost, cost}};
+  return {{1000, 1000, 1000}, {0.010, 0.010, 0.010}, 0.0, 0.0, {cost, cost}};
 }
 
 std::vector<std::size_t> entries(const std::vector<LagsGroup>& groups) {
@@ -39,6 +39,14 @@ TEST(LagsPlan, StaysBetweenFloorAndCeiling) {
   // Nothing hides. The first leaves at once; the others queue up behind it and are cheaper as one.
   EXPECT_EQ(entries(plan_lags(times(0.001, 1e3), limits())), (std::vector<std::size_t>{10, 20}));
   EXPECT_EQ(entries(plan_lags(times(0, 5e5), limits())), (std::vector<std::size_t>{250, 250, 10}));
+}
+
+TEST(LagsPlan, TakesNoMoreEntriesThanTheProcessorHandlesInPassing) {
+  auto busy = times(0, 1e5);
+  busy.entry_s = 9.9e-6;  // 3 % of 7 ms are 21 of them
+  EXPECT_EQ(entries(plan_lags(busy, limits())), (std::vector<std::size_t>{21, 21, 10}));
+  busy.entry_s = 1e-3;
+  EXPECT_EQ(entries(plan_lags(busy, limits())), (std::vector<std::size_t>{10, 10, 10})) << "the floor stays";
 }
 
 TEST(LagsPlan, GoesDenseWhereTheWholeLayerHides) {
@@ -67,7 +75,7 @@ TEST(LagsPlan, MergesWhereWaitingIsCheaperThanAMessage) {
 
 TEST(LagsPlan, TakesEmptyLayersAndNone) {
   EXPECT_TRUE(plan_lags({}, limits()).empty());
-  LagsTimes odd{{0, 1, 0, 5}, {0, 0, 0, 0}, 1e-9, {{1e-3, 1e-6}, {1e-3, 1e-6}}};
+  LagsTimes odd{{0, 1, 0, 5}, {0, 0, 0, 0}, 1e-9, 0.0, {{1e-3, 1e-6}, {1e-3, 1e-6}}};
   std::size_t layer = 0;
   for (const LagsGroup& group : plan_lags(odd, limits())) {
     EXPECT_EQ(group.first_layer, layer);
