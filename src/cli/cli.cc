@@ -117,7 +117,7 @@ int launch(const LaunchOptions& options, const Invocation& invocation,
   }
 }
 
-int run_cli(int argc, char** argv, const Registry& registry) {
+int run_cli(int argc, char** argv, const Registry& registry, std::vector<std::string> program) {
   CLI::App app(kAbout, "slipstream");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("slipstream ") + version());
@@ -136,8 +136,9 @@ int run_cli(int argc, char** argv, const Registry& registry) {
     return ConfigError("").exit_code();
   }
 
-  Invocation invocation{{argv, argv + argc}, registry};
-  invocation.arguments[0] = std::filesystem::read_symlink("/proc/self/exe");
+  if (program.empty()) program.push_back(std::filesystem::read_symlink("/proc/self/exe"));
+  program.insert(program.end(), argv + 1, argv + argc);
+  const Invocation invocation{std::move(program), registry};
   try {
     for (const auto& [name, run] : verbs) {
       if (app.got_subcommand(name)) return run(invocation);

@@ -14,6 +14,8 @@ std::string copies(const StrategyInfo& info, const OptimizerOptions& optimizer) 
   return held ? fmt::format("{:.2g} copies of the model", *held) : "(refused)";
 }
 
+}  // namespace
+
 std::string explain(const StrategyInfo& info) {
   std::string text = fmt::format("{}: {}\n\n  {}\n\n", info.name, info.title, info.paper);
   for (const std::string& line : info.pseudo_code) text += "  " + line + "\n";
@@ -36,8 +38,6 @@ std::string explain(const StrategyInfo& info) {
   }
   return text;
 }
-
-}  // namespace
 
 Verb add_explain(CLI::App& app) {
   auto name = std::make_shared<std::string>();

@@ -19,7 +19,7 @@
 namespace slipstream {
 
 struct Invocation {
-  std::vector<std::string> arguments;  // the whole command line, argv[0] replaced by this program's file
+  std::vector<std::string> arguments;  // the whole command line, argv[0] replaced by what starts this program
   const Registry& registry;
 };
 
@@ -31,6 +31,8 @@ Verb add_explain(CLI::App& app);
 Verb add_bench(CLI::App& app);
 Verb add_lab(CLI::App& app);
 Verb add_ckpt(CLI::App& app);
+
+std::string explain(const StrategyInfo& info);  // what the verb prints
 
 // Flags made from an OptionSet, in the order they were given: they are applied after the configuration file.
 using Given = std::vector<std::pair<std::string, std::string>>;

@@ -9,6 +9,7 @@
 
 #include "base/vec.h"
 #include "engine/groups.h"
+#include "optim/own_step.h"
 
 namespace slipstream {
 namespace {
@@ -41,6 +42,20 @@ BucketRule of_stand_in(BucketRule rule, double bytes_scale) {
   return {fewer(rule.first_bytes), fewer(rule.bytes)};
 }
 
+std::unique_ptr<Optimizer> optimizer_for(const Strategy& strategy, FlatModel& model, const EngineOptions& options) {
+  const OptimizerOptions optimizer = without_own_clip(options.optimizer, strategy);
+  if (!options.own_step) {
+    return make_optimizer(optimizer, model.count(), strategy.optimizer_use(),
+                          map_groups(options.optimizer.groups, model));
+  }
+  if (strategy.optimizer_use() != OptimizerUse::kSteps) {
+    fail<ConfigError>(
+        "this strategy moves the weights itself, by the rules of sgd, adam or adamw; an optimizer of your own goes "
+        "with strategies of whole steps: ssgd, powersgd, local, dasgd, cocod, overlap-local, diloco, streaming-diloco");
+  }
+  return std::make_unique<OwnStep>(optimizer, model.grads(), options.own_step);
+}
+
 }  // namespace
 
 Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strategy, const EngineOptions& options)
@@ -49,8 +64,7 @@ Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strate
       lr_(options.lr),
       stop_(options.stop),
       net_(world),
-      optimizer_(make_optimizer(without_own_clip(options.optimizer, *strategy), model.count(),
-                                strategy->optimizer_use(), map_groups(options.optimizer.groups, model))),
+      optimizer_(optimizer_for(*strategy, model, options)),
       strategy_(std::move(strategy)),
       step_{0, model, *optimizer_, net_},
       bucketizer_(model, plan_buckets(model, of_stand_in(strategy_->buckets(), options.bytes_scale)),
@@ -66,6 +80,7 @@ Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strate
   set_lr();
   const double began = world.clock().now();
   strategy_->on_start(step_);
+  rate_of_ = -1;  // it may have changed by the first step
   step_began_ = world.clock().now();
   start_ = record_of(began, step_began_, net_.take());
 }

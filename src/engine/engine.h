@@ -43,6 +43,7 @@ namespace slipstream {
 struct EngineOptions {
   OptimizerOptions optimizer{};
   std::function<double(std::int64_t)> lr{};  // learning rate by step; empty: optimizer.lr throughout
+  std::function<void()> own_step{};          // moves the weights by the model's gradients instead of `optimizer`
   bool health = true;                        // false: no reports, so that a simulation's times are the strategy's alone
   double bytes_scale = 1;                    // of a stand-in: its bytes count so many times where buckets are cut
   std::atomic<bool>* stop = nullptr;         // set by anybody to end all ranks; cleared by the engine it has stopped

@@ -22,6 +22,7 @@ struct TorchModel::Hooks {
   std::vector<torch::Tensor> views;       // the gradients' places, by slot
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(torch::Tensor()));  // another pointer since 2.14
   std::vector<Accumulator> accumulators;  // autograd holds them only weakly
+  bool touched = false;                   // there was a backward pass
 };
 
 namespace {
@@ -81,29 +82,27 @@ std::unique_ptr<torch::autograd::FunctionPostHook> make_hook(F f) {
 
 }  // namespace
 
-TorchModel::TorchModel(torch::nn::Module& module) : module_(module), hooks_(std::make_shared<Hooks>()) {
+TorchModel::TorchModel(const ModuleTensors& module) : module_(module), hooks_(std::make_shared<Hooks>()) {
   std::vector<Parameter> sizes;
   std::unordered_set<const void*> seen;
-  for (const auto& item : module.named_parameters()) {
-    const torch::Tensor& p = item.value();
+  for (const auto& [name, p] : module.parameters) {
     if (!seen.insert(p.unsafeGetTensorImpl()).second) continue;
     if (!p.device().is_cpu() || p.scalar_type() != torch::kFloat) {
-      fail<ConfigError>("parameter '{}' is {} on {}; Slipstream trains float32 parameters on the CPU", item.key(),
+      fail<ConfigError>("parameter '{}' is {} on {}; Slipstream trains float32 parameters on the CPU", name,
                         c10::toString(p.scalar_type()), p.device().str());
     }
     if (!p.requires_grad()) {
       others_.push_back(p);
-      other_names_.push_back(item.key());
+      other_names_.push_back(name);
       continue;
     }
     hooks_->parameters.push_back(p);
     const bool matrix = p.dim() > 1 && p.numel() > 0;
-    sizes.push_back(
-        {item.key(), static_cast<std::size_t>(p.numel()), matrix ? static_cast<std::size_t>(p.size(0)) : 1});
+    sizes.push_back({name, static_cast<std::size_t>(p.numel()), matrix ? static_cast<std::size_t>(p.size(0)) : 1});
   }
-  for (const auto& item : module.named_buffers()) {
-    others_.push_back(item.value());
-    other_names_.push_back(item.key());
+  for (const auto& [name, buffer] : module.buffers) {
+    others_.push_back(buffer);
+    other_names_.push_back(name);
   }
   if (hooks_->parameters.empty()) fail<ConfigError>("the model has no parameter that requires a gradient");
 
@@ -122,6 +121,7 @@ TorchModel::TorchModel(torch::nn::Module& module) : module_(module), hooks_(std:
     hooks_->accumulators.back()->add_post_hook(make_hook([hooks = std::weak_ptr(hooks_), i] {
       const auto alive = hooks.lock();
       if (!alive) return;
+      alive->touched = true;
       bring_home(alive->parameters[i], alive->views[i]);
       if (alive->on_ready) alive->on_ready(i);
     }));
@@ -149,8 +149,18 @@ void TorchModel::settle_gradients() {
     fail<ConfigError>(
         "the gradient of parameter '{}' was changed between backward() and step(), when it was under way to the other "
         "ranks already; to clip gradients set clip_norm in the optimizer's options (it clips their mean), or keep "
-        "Session::hold() alive during backward(): then gradients leave in step() and may be changed before",
+        "Session::hold() alive during backward(), in Python `with opt.no_sync():`: then gradients leave in step() and "
+        "may be changed before",
         flat_->slots()[i].name);
+  }
+}
+
+void TorchModel::zero_gradients() {
+  if (!std::exchange(hooks_->touched, false)) return;
+  torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
+    hooks_->views[i].zero_();
+    hooks_->parameters[i].mutable_grad() = hooks_->views[i];
   }
 }
 
@@ -162,7 +172,10 @@ void TorchModel::seal(std::size_t first, std::size_t end) {
   }
 }
 
-void TorchModel::unseal() { versions_.assign(hooks_->parameters.size(), -1); }
+void TorchModel::unseal() {
+  versions_.assign(hooks_->parameters.size(), -1);
+  hooks_->touched = false;
+}
 
 c10::IntArrayRef TorchModel::shape(std::size_t slot) const { return hooks_->parameters[slot].sizes(); }
 
@@ -194,9 +207,8 @@ void write_state_dict(const std::string& path, const NamedTensors& tensors) {
 }
 
 void TorchModel::save_state_dict(const std::string& path) const {
-  NamedTensors tensors;
-  for (const auto& item : module_.named_parameters()) tensors.emplace_back(item.key(), item.value());
-  for (const auto& item : module_.named_buffers()) tensors.emplace_back(item.key(), item.value());
+  NamedTensors tensors = module_.parameters;
+  tensors.insert(tensors.end(), module_.buffers.begin(), module_.buffers.end());
   write_state_dict(path, tensors);
 }
 

@@ -1,33 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TorchModel: ties a torch::nn::Module to a FlatModel. Every trainable parameter and its gradient become views of the
+// TorchModel: ties a module's tensors to a FlatModel. Every trainable parameter and its gradient become views of the
 // flat buffers (nothing is copied after construction), and an autograd hook reports each gradient the moment it is
 // complete.
 //
-// The module must outlive this object; its parameters must be float32 on the CPU. A gradient that was freed or put
-// elsewhere (zero_grad(true), torch 2's default; p.mutable_grad() = …) is copied into its place, at the price of that
-// copy, and the view is attached again. Parameters that share one tensor share one slot. Training thread only (CPU
-// autograd runs there too).
+// Parameters must be float32 on the CPU. A gradient that was freed or put elsewhere (zero_grad(true), torch 2's default;
+// p.mutable_grad() = …) is copied into its place, at the price of that copy, and the view is attached again. Parameters
+// that share one tensor share one slot. Training thread only (CPU autograd runs there too).
 #pragma once
 
 #include <slipstream/model/flat_model.h>
-#include <torch/torch.h>
+#include <slipstream/model/module_tensors.h>
 
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace slipstream {
 
 // A file that Python's torch.load reads: a dictionary of name → tensor. Written atomically.
-using NamedTensors = std::vector<std::pair<std::string, torch::Tensor>>;
 void write_state_dict(const std::string& path, const NamedTensors& tensors);
 
 class TorchModel {
  public:
-  explicit TorchModel(torch::nn::Module& module);
+  explicit TorchModel(const ModuleTensors& module);
+  explicit TorchModel(const torch::nn::Module& module) : TorchModel(ModuleTensors::of(module)) {}
   ~TorchModel();
   TorchModel(const TorchModel&) = delete;
   TorchModel& operator=(const TorchModel&) = delete;
@@ -39,6 +37,8 @@ class TorchModel {
   // Brings gradients that are elsewhere into the flat buffer; one that was freed is zero. Throws ConfigError naming a
   // parameter whose gradient has changed since seal().
   void settle_gradients();
+  // Zeroes what backward has added since the last call or unseal().
+  void zero_gradients();
 
   // The gradients of slots [first, end) are in use: settle_gradients() notices torch operations that change them. Until
   // unseal(). Changes through FlatModel::grads(), which are ours, do not count.
@@ -57,7 +57,7 @@ class TorchModel {
  private:
   struct Hooks;
 
-  torch::nn::Module& module_;
+  const ModuleTensors module_;
   std::vector<torch::Tensor> others_;  // buffers, frozen parameters
   std::vector<std::string> other_names_;
   std::unique_ptr<FlatModel> flat_;

@@ -36,7 +36,7 @@ void share(Fabric& net, std::vector<torch::Tensor>& tensors, bool average) {
     // A sum with zeros from all but rank 0 is a broadcast. Each double goes as two floats, which is exact for what
     // buffers hold: fp32 statistics, counters below 2^48.
     auto high = values.to(torch::kFloat);
-    auto low = (values - high.to(torch::kDouble)).to(torch::kFloat);
+    auto low = (values - high.to(torch::kDouble)).to(torch::kFloat).masked_fill(high.isinf(), 0);  // a mask's -inf
     auto both = torch::cat({high, low}).contiguous();
     if (!mean && net.rank() != 0) both.zero_();
     net.sum({both.data_ptr<float>(), static_cast<std::size_t>(both.numel())}).wait();
@@ -57,6 +57,7 @@ std::unique_ptr<Strategy> agreed_strategy(Fabric& world, TorchModel& model, cons
   optimizer.describe(described);
   add_options(facts, described);
   add_groups(facts, optimizer.groups);
+  facts.push_back({"optimizer's own step", options.own_step ? "yes" : "no"});
   if (options.lr) facts.push_back({"lr at step 0", fmt::format("{}", options.lr(0))});
   const auto& slots = model.flat().slots();
   for (std::size_t i = 0; i < slots.size(); ++i) {
@@ -70,6 +71,7 @@ std::unique_ptr<Strategy> agreed_strategy(Fabric& world, TorchModel& model, cons
 }
 
 constexpr const char* kRandom = "random/torch";
+constexpr const char* kSteps = "steps";
 
 std::span<std::byte> bytes_of(const torch::Tensor& contiguous) {
   return {static_cast<std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
@@ -115,9 +117,8 @@ void restore_tensor(const StateArchive& state, const std::string& name, torch::T
                     tensor.nbytes());
 }
 
-}  // namespace
-
-void write_python_model(const std::string& path, const std::vector<TensorView>& tensors) {
+// Copies with torch's types.
+NamedTensors as_torch(const std::vector<TensorView>& tensors) {
   NamedTensors named;
   for (const TensorView& tensor : tensors) {
     const auto type = std::find_if(std::begin(kTypes), std::end(kTypes),
@@ -129,7 +130,13 @@ void write_python_model(const std::string& path, const std::vector<TensorView>& 
     std::copy(tensor.data.begin(), tensor.data.end(), bytes_of(copy).begin());
     named.emplace_back(tensor.name, copy);
   }
-  write_state_dict(path, named);
+  return named;
+}
+
+}  // namespace
+
+void write_python_model(const std::string& path, const std::vector<TensorView>& tensors) {
+  write_state_dict(path, as_torch(tensors));
 }
 
 struct Session::State {
@@ -142,11 +149,11 @@ struct Session::State {
   std::optional<Checkpointer> checkpoints;  // empty: none on the way
   bool held = false;
 
-  State(Fabric& fabric, torch::nn::Module& module, const SessionOptions& options)
+  State(Fabric& fabric, const ModuleTensors& module, const SessionOptions& options)
       : world(fabric),
         model(module),
         engine(fabric, model.flat(), agreed_strategy(fabric, model, options),
-               {.optimizer = options.optimizer, .lr = options.lr, .stop = &stop_flag}),
+               {.optimizer = options.optimizer, .lr = options.lr, .own_step = options.own_step, .stop = &stop_flag}),
         saving(options.checkpoint) {
     if (fabric.size() > 1 && fabric.can_listen()) pace.emplace(fabric);
     describe_job(options);
@@ -216,7 +223,10 @@ struct Session::State {
   }
 };
 
-Session::Session(Fabric& world, torch::nn::Module& module, const SessionOptions& options)
+Session::Session(Fabric& world, const torch::nn::Module& module, const SessionOptions& options)
+    : Session(world, ModuleTensors::of(module), options) {}
+
+Session::Session(Fabric& world, const ModuleTensors& module, const SessionOptions& options)
     : state_(std::make_unique<State>(world, module, options)) {
   State& s = *state_;
   share(world, s.model.others(), false);
@@ -244,6 +254,7 @@ const StepRecord& Session::step(double loss) {
 }
 
 Session::Hold Session::hold() { return Hold(state_->held); }
+void Session::zero_grad() { state_->model.zero_gradients(); }
 
 void Session::set_lr_factor(std::size_t group, double factor) { state_->engine.set_lr_factor(group, factor); }
 
@@ -295,6 +306,28 @@ std::int64_t Session::resume(const std::string& where) {
   s.checkpoints.reset();
   s.open_checkpoints();  // counts from here
   return saved.step;
+}
+
+NamedTensors Session::state() {
+  StateArchive archive;
+  save_state(archive, state_->engine, state_->model.flat());
+  archive.put(kSteps, state_->engine.t());
+  return as_torch(archive.tensors({}));
+}
+
+void Session::set_state(const NamedTensors& state) {
+  StateArchive archive;
+  std::int64_t steps = -1;
+  for (const auto& [name, tensor] : state) {
+    if (name == kSteps) {
+      steps = tensor.item<std::int64_t>();
+      continue;
+    }
+    StateArchive one = archive_of(name, tensor);
+    archive.take(one, name);
+  }
+  if (steps < 0) fail<ConfigError>("saved state has no '{}'; it is not a session's", kSteps);
+  restore_state(archive, state_->engine, state_->model.flat(), steps);
 }
 
 void Session::average_buffers() { share(state_->world, state_->model.others(), true); }

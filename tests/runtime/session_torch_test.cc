@@ -289,6 +289,67 @@ TEST(Session, BuffersAndFrozenParametersStartAsThoseOfRankZero) {
   });
 }
 
+TEST(Session, ABufferMayHoldInfinities) {
+  SimWorld({.ranks = 2}).run([](SimPort& world) {
+    auto net = make_net();
+    const auto mask = torch::full({2, 2}, -std::numeric_limits<float>::infinity()).triu(1);
+    auto held = net->register_buffer("mask", mask.clone());
+    Session session(world, *net, {});
+    EXPECT_TRUE(torch::equal(held, mask)) << "as rank 0 has it";
+    session.average_buffers();
+    EXPECT_TRUE(torch::equal(held, mask)) << "the mean of equal ones";
+  });
+}
+
+TEST(Session, StateOfAnotherSessionGoesOnBitForBit) {
+  SimWorld({.ranks = 2}).run([](SimPort& world) {
+    const SessionOptions options{.strategy = "topk", .set = {"density=0.1"}};
+    const auto steps = [&](Session& session, torch::nn::Sequential& net, int first, int end) {
+      for (int t = first; t < end; ++t) {
+        const auto x = torch::full({2, 6}, 0.1F * static_cast<float>(1 + t) * static_cast<float>(1 + world.rank()));
+        net->forward(x).square().sum().backward();
+        session.step(1);
+      }
+    };
+    auto whole = make_net();
+    Session first(world, *whole, options);
+    steps(first, whole, 0, 4);
+    const NamedTensors saved = first.state();
+    steps(first, whole, 4, 9);
+
+    auto parts = make_net();
+    Session second(world, *parts, options);
+    second.set_state(saved);
+    EXPECT_EQ(second.steps(), 4);
+    steps(second, parts, 4, 9);
+    EXPECT_EQ(worst_difference(whole, parts), 0.0);
+    test::expect_error<ConfigError>([&] { second.set_state({{"a", torch::zeros(3)}}); }, {"'steps'"});
+  });
+}
+
+TEST(Session, AnOwnStepMovesTheParametersByTheirMeanGradients) {
+  SimWorld({.ranks = 2}).run([](SimPort& world) {
+    auto net = make_net(), twin = make_net();
+    torch::optim::RMSprop rule(net->parameters(), 0.01), twins(twin->parameters(), 0.01);
+    const SessionOptions options{.own_step = [&rule] { rule.step(); }};
+    {
+      Session session(world, *net, options);
+      for (int t = 0; t < 5; ++t) {
+        const auto x = torch::full({2, 6}, 0.1F * static_cast<float>(1 + t));
+        net->forward(x).square().sum().backward();
+        session.step(1);
+        twins.zero_grad();
+        twin->forward(x).square().sum().backward();
+        twins.step();
+      }
+    }
+    EXPECT_LT(worst_difference(net, twin), 1e-6);
+    auto other = make_net();
+    test::expect_error<ConfigError>([&] { Session(world, *other, {.strategy = "lags", .own_step = [] {}}); },
+                                    {"moves the weights itself", "ssgd"});
+  });
+}
+
 TEST(Session, FinishAveragesTheRunningStatisticsOfBatchNorm) {
   std::vector<torch::Tensor> before(2), after(2);
   SimWorld({.ranks = 2}).run([&](SimPort& world) {

@@ -5,9 +5,13 @@
 
 #include <slipstream/strategy/registry.h>
 
+#include <string>
+#include <vector>
+
 namespace slipstream {
 
 // Returns the exit code: 0 done, 2 usage or configuration, 3 data, 4 peers or network, 70 our bug, 130 interrupted.
-int run_cli(int argc, char** argv, const Registry& registry);
+// `program` is what starts this program again, for local workers: by default its own file.
+int run_cli(int argc, char** argv, const Registry& registry, std::vector<std::string> program = {});
 
 }  // namespace slipstream

@@ -26,6 +26,7 @@
 
 #include <slipstream/engine/step_record.h>
 #include <slipstream/fabric/fabric.h>
+#include <slipstream/model/module_tensors.h>
 #include <slipstream/optim/optimizer.h>
 #include <slipstream/strategy/registry.h>
 #include <torch/torch.h>
@@ -60,15 +61,20 @@ struct SessionOptions {
   std::vector<std::string> set{};  // options of the strategy, "key=value"
   OptimizerOptions optimizer{};
   std::function<double(std::int64_t)> lr{};  // learning rate by step; empty: optimizer.lr throughout
+  // Not empty: moves the parameters by their gradients, in place of `optimizer` (of which clip_norm stays). For
+  // strategies whose OptimizerUse is kSteps; its state is the caller's to save.
+  std::function<void()> own_step{};
   Registry registry = Registry::builtin();
   CheckpointOptions checkpoint{};
 };
 
 class Session {
  public:
-  // Makes rank 0's weights everybody's. The module and the fabric must outlive the session. Throws ConfigError on all
-  // ranks where they were not given the same options or modules; it names the first difference.
-  Session(Fabric& world, torch::nn::Module& module, const SessionOptions& options);
+  // Makes rank 0's weights everybody's. The fabric must outlive the session. Throws ConfigError on all ranks where they
+  // were not given the same options or modules; it names the first difference.
+  Session(Fabric& world, const torch::nn::Module& module, const SessionOptions& options);
+  // The same for a module of another language.
+  Session(Fabric& world, const ModuleTensors& module, const SessionOptions& options);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -96,6 +102,9 @@ class Session {
   };
   [[nodiscard]] Hold hold();
 
+  // Forgets the gradients of backward passes since the last step(); free where there were none.
+  void zero_grad();
+
   // No more data, for now: takes the others' steps with them until they have called it, too, at the same step. Then all
   // may go on, with an evaluation or the next epoch. Such steps have records, whose news says so, and stop as step() does.
   void join();
@@ -111,6 +120,12 @@ class Session {
   // never stopped. Returns the number of steps done. ConfigError where this job is another one, with the difference;
   // DataError, with the file and the place, for damaged files.
   std::int64_t resume(const std::string& where);
+
+  // The state of this rank alone that outlives a step, by name: weights, the optimizer's and the strategy's state, the
+  // number of steps; not the buffers. Collectives between two steps. A session with the same options goes on from it bit
+  // for bit. ConfigError, with the name, where it does not fit.
+  NamedTensors state();
+  void set_state(const NamedTensors& state);
 
   void average_buffers();                    // before an evaluation in mid-training
   void save(const std::string& path) const;  // a state dict for Python's torch.load

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""This process's place in its job: one World, joined once, left when the interpreter ends."""
+import atexit
+import os
+import socket
+import weakref
+
+import torch.distributed as dist
+
+from . import _core
+
+_world = None
+_optimizers = weakref.WeakSet()  # they use the world until they are closed
+
+
+def pairs(options):
+    """Keyword arguments as the texts that the command line takes."""
+
+    def text(value):
+        return str(value).lower() if isinstance(value, bool) else str(value)
+
+    return [(key, text(value)) for key, value in options.items()]
+
+
+def join(**options: object) -> None:
+    """Joins the other processes of the job; once, later calls do nothing.
+
+    Started by torchrun, mpirun or srun a process finds the others by itself; after
+    torch.distributed.init_process_group through that group; otherwise it is alone. Keyword arguments are
+    the flags of `slipstream train` under "Workers and network", such as timeout=60 or interface="eth0".
+    """
+    global _world
+    if _world is not None:
+        return
+    if dist.is_available() and dist.is_initialized() and "rank" not in options:
+        options = {**options, **_through_group()}
+    _world = _core.World(pairs(options))
+    atexit.register(_leave)
+
+
+def world():
+    join()
+    return _world
+
+
+def rank() -> int:
+    """This process's number among the workers, 0 before join()."""
+    return _world.rank if _world else 0
+
+
+def size() -> int:
+    """How many workers the job has, 1 before join()."""
+    return _world.size if _world else 1
+
+
+def _through_group():
+    """Rank 0 of the process group chooses a port and tells it to the others."""
+    meeting = [None]
+    if dist.get_rank() == 0:
+        with socket.socket() as free:
+            free.bind(("", 0))
+            meeting = [(os.environ.get("MASTER_ADDR", "127.0.0.1"), free.getsockname()[1])]
+    dist.broadcast_object_list(meeting)
+    host, port = meeting[0]
+    return {"rank": dist.get_rank(), "world_size": dist.get_world_size(), "master_addr": host, "master_port": port}
+
+
+def _leave():
+    """A process that ends in mid-training tells the others: their waits end at once, with its rank in the error."""
+    global _world
+    optimizers = list(_optimizers)
+    if _world.size > 1 and not all(optimizer.finished for optimizer in optimizers):
+        _world.announce(f"rank {_world.rank} ended before finish()")
+    for optimizer in optimizers:
+        optimizer._close()
+    _world = None

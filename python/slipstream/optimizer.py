@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slipstream.Optimizer: a torch optimizer whose step() is taken together with the other workers."""
+import contextlib
+from typing import Any, Callable, Iterator, Optional
+
+import torch
+
+from . import _core, _world
+from ._core import ConfigError
+
+# The optimizers we have rules for: our name, the options that go over, and those we only know in one value.
+_KINDS = {
+    torch.optim.SGD: ("sgd", ("momentum", "nesterov"), {"dampening": 0, "maximize": False}),
+    torch.optim.Adam: ("adam", ("betas", "eps"), {"amsgrad": False, "maximize": False}),
+    torch.optim.AdamW: ("adamw", ("betas", "eps"), {"amsgrad": False, "maximize": False}),
+}
+
+
+def _translated(inner):
+    """The inner optimizer's options in our names, or None where only its own step() can do what it does. Rate and decay
+    are each group's own; they are in _groups()."""
+    if type(inner) not in _KINDS:
+        return None
+    kind, used, must_be = _KINDS[type(inner)]
+    first = inner.param_groups[0]
+    for group in inner.param_groups:
+        if any(group.get(key, value) != value for key, value in must_be.items()):
+            return None
+        if group.get("decoupled_weight_decay", kind == "adamw") != (kind == "adamw"):
+            return None
+        if any(group[key] != first[key] for key in used):
+            return None
+    options = {"optimizer": kind, "weight_decay": first["weight_decay"]}
+    for key in used:
+        if key == "betas":
+            options["beta1"], options["beta2"] = map(float, first["betas"])
+        else:
+            options[key] = first[key]
+    return options
+
+
+def _decays(inner):
+    return [group.get("weight_decay") for group in inner.param_groups]
+
+
+class Optimizer(torch.optim.Optimizer):
+    """Trains `module` by `optimizer` together with the other workers of the job.
+
+    It is a torch.optim.Optimizer and shares param_groups and state with the one it wraps, so learning-rate
+    schedulers take either. Keyword arguments are the options of the strategy (`help(slipstream.strategies.dasgd)`).
+
+    strategy   a name from `python -m slipstream list`
+    clip_norm  longest gradient a step may use. Strategies that send during backward need it instead of
+               clip_grad_norm_, which comes too late there and is refused; around backward, `with opt.no_sync():`
+               makes gradients leave in step(), and clip_grad_norm_ work
+    own_step   True: the wrapped optimizer's own step() moves the weights. Default: only where Slipstream has no
+               rule of its own, which it has for SGD, Adam and AdamW. Strategies that send gradients in parts
+               (lags, gs, ssd, osp …) need those
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        module: torch.nn.Module,
+        strategy: str = "ssgd",
+        *,
+        clip_norm: float = 0.0,
+        own_step: Optional[bool] = None,
+        **options: Any,
+    ) -> None:
+        if isinstance(optimizer, Optimizer):
+            raise ConfigError("the optimizer is a slipstream.Optimizer already; give it the one of torch")
+        self._check_parameters(optimizer, module)
+        rule = None if own_step else _translated(optimizer)
+        if rule is None and own_step is False:
+            raise ConfigError(f"Slipstream has no rule of its own for {type(optimizer).__name__} with these options")
+        super().__init__(optimizer.param_groups, optimizer.defaults)
+        self.param_groups, self.state = optimizer.param_groups, optimizer.state
+        self.optimizer, self.strategy, self.last_step = optimizer, strategy, {}
+        self.finished = False
+        self._rule, self._decay = rule, _decays(optimizer)
+        self._factors = self._rate_factors(1.0)
+        self._session = _core.Session(
+            _world.world(),
+            [(name, p) for name, p in module.named_parameters()],
+            [(name, b) for name, b in module.named_buffers()],
+            strategy,
+            [f"{key}={value}" for key, value in _world.pairs(options)],
+            _world.pairs({**(rule or {}), "lr": self._lr(), "clip_norm": clip_norm}),
+            self._groups(module) if rule is not None else [],
+            self._follow_rates,
+            None if rule is not None else self._own_step,
+        )
+        _world._optimizers.add(self)
+
+    @staticmethod
+    def _check_parameters(optimizer, module):
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for name, p in module.named_parameters():
+            if p.requires_grad and id(p) not in held:
+                raise ConfigError(f"parameter '{name}' is not in the optimizer; add it, or freeze it by requires_grad_")
+        if not held <= {id(p) for p in module.parameters()}:
+            raise ConfigError("the optimizer holds a parameter that is not the module's; give the module that has all")
+
+    def _lr(self):
+        """The largest of the groups' rates; the others are shares of it."""
+        return max(float(group["lr"]) for group in self.param_groups)
+
+    def _rate_factors(self, of_nothing):
+        largest = self._lr()
+        return [float(group["lr"]) / largest if largest > 0 else of_nothing for group in self.param_groups]
+
+    def _groups(self, module):
+        """Where there are several, each with its rate and decay."""
+        if len(self.param_groups) == 1:
+            return []
+        names = {id(p): name for name, p in module.named_parameters() if p.requires_grad}
+        return [
+            _core.ParameterGroup([names[id(p)] for p in group["params"] if id(p) in names], factor, group["weight_decay"])
+            for group, factor in zip(self.param_groups, self._factors)
+        ]
+
+    def _follow_rates(self):
+        """What Slipstream asks at the beginning of every step: a scheduler may have changed the rates."""
+        if self._rule is not None and hasattr(self, "_session"):
+            factors = self._rate_factors(None)
+            for number, factor in enumerate(factors):
+                if factor is not None and factor != self._factors[number] and len(factors) > 1:
+                    self._session.set_lr_factor(number, factor)
+                    self._factors[number] = factor
+        return self._lr()
+
+    def _own_step(self):
+        self.optimizer.step()
+
+    def _require_the_same_rule(self):
+        if _translated(self.optimizer) != self._rule or _decays(self.optimizer) != self._decay:
+            raise ConfigError(
+                "an option of the optimizer other than lr was changed after Slipstream had begun; only lr may change "
+                "(a scheduler that cycles momentum or betas needs own_step=True)"
+            )
+
+    def step(self, closure: Optional[Callable[[], Any]] = None, *, loss: Any = None) -> Any:
+        """Takes a step with the other workers. `loss` (or the closure's) lets all of them stop where it is not
+        finite; the strategy "osp" follows it. Returns the closure's loss."""
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if loss is None and self.strategy == "osp":
+            raise ConfigError('strategy "osp" follows the loss: call opt.step(loss=loss)')
+        if self._rule is not None:
+            self._require_the_same_rule()
+        self.last_step = self._session.step(0.0 if loss is None else float(loss))
+        if loss is None:
+            self.last_step["loss"] = None
+        return loss if closure is not None else None
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forgets gradients since the last step, which zeroes its own. They stay views of one buffer: never None"""
+        self._session.zero_grad()
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside only add up; gradients leave in the next one outside, or in step()."""
+        self._session.hold(True)
+        try:
+            yield
+        finally:
+            self._session.hold(False)
+
+    def finish(self) -> None:
+        """No more data on this rank: takes part in the others' steps until they have none, then leaves equal weights
+        and averaged buffers on all ranks."""
+        self._session.finish()
+        self.finished = True
+
+    def state_dict(self) -> dict:
+        """The wrapped optimizer's, and this rank's part of the strategy's state. On all ranks, between steps."""
+        state = self.optimizer.state_dict()
+        state["slipstream"] = {"strategy": self.strategy, "state": dict(self._session.state())}
+        return state
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Goes on, bit for bit, where state_dict() of the same rank was taken; also sets the parameters."""
+        state = dict(state_dict)
+        ours = state.pop("slipstream", None)
+        if ours is None:
+            raise ConfigError("this state was not saved by slipstream.Optimizer")
+        if ours["strategy"] != self.strategy:
+            raise ConfigError(f"this state is of strategy {ours['strategy']!r}, not {self.strategy!r}")
+        self.optimizer.load_state_dict(state)
+        self.param_groups, self.state = self.optimizer.param_groups, self.optimizer.state
+        self._session.set_state(list(ours["state"].items()))
+
+    def add_param_group(self, param_group):
+        if hasattr(self, "_session"):
+            raise ConfigError("parameters cannot be added to a job that runs; make a new slipstream.Optimizer")
+        super().add_param_group(param_group)
+
+    def __repr__(self):
+        return f"slipstream.Optimizer(strategy={self.strategy!r}, {self.optimizer!r})"
+
+    def _close(self):
+        self._session = None

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process, one worker: what slipstream.Optimizer is to a loop that knows torch only."""
+import pytest
+import torch
+
+import slipstream
+
+
+def make_net():
+    torch.manual_seed(3)
+    return torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.Tanh(), torch.nn.Linear(16, 4))
+
+
+def loss_of(net, step):
+    g = torch.Generator().manual_seed(step)
+    return net(torch.randn(8, 6, generator=g)).square().sum()
+
+
+def train(net, opt, steps, schedule=None):
+    for step in range(steps):
+        opt.zero_grad()
+        loss_of(net, step).backward()
+        opt.step()
+        if schedule:
+            schedule.step()
+
+
+def difference(a, b):
+    return max((p - q).abs().max().item() for p, q in zip(a.parameters(), b.parameters()))
+
+
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01, betas=(0.8, 0.95), weight_decay=0.01),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01),
+    "rmsprop, by its own step": lambda p: torch.optim.RMSprop(p, lr=0.01),
+    "amsgrad, by its own step": lambda p: torch.optim.Adam(p, lr=0.01, amsgrad=True),
+}
+
+
+@pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
+def test_alone_it_steps_as_the_optimizer_it_wraps_with_a_schedule(make):
+    bare, net = make_net(), make_net()
+    plain = make(bare.parameters())
+    train(bare, plain, 12, torch.optim.lr_scheduler.CosineAnnealingLR(plain, 12))
+    opt = slipstream.Optimizer(make(net.parameters()), net, "ssgd")
+    train(net, opt, 12, torch.optim.lr_scheduler.CosineAnnealingLR(opt, 12))
+    opt.finish()
+    assert difference(bare, net) < 1e-5
+    assert difference(bare, make_net()) > 1e-2
+
+
+def test_it_is_an_optimizer_that_shares_groups_and_state():
+    net = make_net()
+    inner = torch.optim.AdamW(net.parameters(), lr=0.01)
+    opt = slipstream.Optimizer(inner, net)
+    assert isinstance(opt, torch.optim.Optimizer)
+    assert opt.param_groups is inner.param_groups and opt.state is inner.state
+    inner.param_groups[0]["lr"] = 0.5
+    train(net, opt, 1)
+    assert opt.last_step["lr"] == 0.5 and opt.last_step["step"] == 0 and opt.last_step["loss"] is None
+
+
+def test_an_unknown_keyword_names_the_nearest():
+    net = make_net()
+    with pytest.raises(slipstream.ConfigError, match="period"):
+        slipstream.Optimizer(torch.optim.SGD(net.parameters(), lr=0.1), net, "dasgd", perod=8)
+    with pytest.raises(slipstream.ConfigError, match="dasgd"):
+        slipstream.Optimizer(torch.optim.SGD(net.parameters(), lr=0.1), net, "dasg")
+
+
+def test_an_optimizer_of_another_kind_is_refused_where_the_strategy_moves_the_weights():
+    net = make_net()
+    with pytest.raises(slipstream.ConfigError, match="sgd, adam or adamw"):
+        slipstream.Optimizer(torch.optim.RMSprop(net.parameters()), net, "lags")
+
+
+def groups_of(net):
+    return [
+        {"params": [p for p in net.parameters() if p.dim() > 1], "weight_decay": 0.1},
+        {"params": [p for p in net.parameters() if p.dim() == 1], "weight_decay": 0.0, "lr": 0.003},
+    ]
+
+
+@pytest.mark.parametrize("own_step", [None, True])
+def test_groups_keep_their_rate_and_decay_under_a_schedule_of_their_own(own_step):
+    bare, net = make_net(), make_net()
+    plain = torch.optim.AdamW(groups_of(bare), lr=0.01)
+    opt = slipstream.Optimizer(torch.optim.AdamW(groups_of(net), lr=0.01), net, own_step=own_step)
+    rates = [lambda step: 1 / (1 + step), lambda step: 1.0]
+    train(bare, plain, 8, torch.optim.lr_scheduler.LambdaLR(plain, rates))
+    train(net, opt, 8, torch.optim.lr_scheduler.LambdaLR(opt, rates))
+    assert difference(bare, net) < 1e-6
+    assert difference(bare, make_net()) > 1e-2
+
+
+def test_a_parameter_that_nobody_trains_is_named():
+    net = make_net()
+    with pytest.raises(slipstream.ConfigError, match="'2.weight'"):
+        slipstream.Optimizer(torch.optim.SGD(net[0].parameters(), lr=0.1), net)
+    net[2].requires_grad_(False)
+    opt = slipstream.Optimizer(torch.optim.SGD(net[0].parameters(), lr=0.1), net)
+    before = net[2].weight.clone()
+    train(net, opt, 2)
+    assert torch.equal(net[2].weight, before)
+
+
+def test_gradients_add_up_in_no_sync_and_survive_the_modules_zero_grad():
+    bare, net = make_net(), make_net()
+    plain = torch.optim.SGD(bare.parameters(), lr=0.01)
+    opt = slipstream.Optimizer(torch.optim.SGD(net.parameters(), lr=0.01), net, "ssgd")
+    for step in range(4):
+        for n in (bare, net):
+            n.zero_grad()  # to None
+        loss_of(bare, step).backward()
+        loss_of(bare, step + 50).backward()
+        with opt.no_sync():
+            loss_of(net, step).backward()
+        loss_of(net, step + 50).backward()
+        plain.step()
+        opt.step()
+    assert difference(bare, net) < 1e-6
+
+
+def test_clip_grad_norm_works_in_no_sync():
+    bare, net = make_net(), make_net()
+    plain = torch.optim.SGD(bare.parameters(), lr=0.01)
+    opt = slipstream.Optimizer(torch.optim.SGD(net.parameters(), lr=0.01), net, "ssgd")
+    for step in range(4):
+        plain.zero_grad()
+        opt.zero_grad()
+        loss_of(bare, step).backward()
+        with opt.no_sync():
+            loss_of(net, step).backward()
+        for n in (bare, net):
+            torch.nn.utils.clip_grad_norm_(n.parameters(), 0.1)
+        plain.step()
+        opt.step()
+    assert difference(bare, net) < 1e-6
+
+
+def test_other_options_than_the_rate_must_not_change():
+    net = make_net()
+    opt = slipstream.Optimizer(torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9), net)
+    opt.param_groups[0]["momentum"] = 0.5
+    with pytest.raises(slipstream.ConfigError, match="only lr may change"):
+        train(net, opt, 1)
+
+
+def test_a_loss_that_is_not_finite_stops_training():
+    net = make_net()
+    opt = slipstream.Optimizer(torch.optim.SGD(net.parameters(), lr=0.01), net)
+    with pytest.raises(slipstream.DivergedError, match="not a finite number"):
+        for step in range(3):
+            loss_of(net, step).backward()
+            opt.step(loss=float("nan"))
+        opt.finish()
+
+
+def test_osp_asks_for_the_loss():
+    net = make_net()
+    opt = slipstream.Optimizer(torch.optim.SGD(net.parameters(), lr=0.01), net, "osp")
+    loss_of(net, 0).backward()
+    with pytest.raises(slipstream.ConfigError, match="loss=loss"):
+        opt.step()
+    opt.step(loss=1.0)
+    opt.finish()
+
+
+def test_bf16_autocast_trains():
+    net = make_net()
+    opt = slipstream.Optimizer(torch.optim.AdamW(net.parameters(), lr=0.01), net)
+    first = loss_of(net, 0).item()
+    for step in range(20):
+        opt.zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = loss_of(net, 0)
+        loss.float().backward()
+        opt.step(loss=loss)
+    assert loss_of(net, 0).item() < first / 2
+
+
+def test_documentation_is_there():
+    assert "period" in slipstream.strategies.dasgd.__doc__
+    assert "overlap_local" in dir(slipstream.strategies)
+    assert slipstream.__version__ in slipstream.about()
+    with pytest.raises(AttributeError, match="lags"):
+        slipstream.strategies.nothing
