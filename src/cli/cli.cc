@@ -11,24 +11,38 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/wrap.h"
 #include "cli/verbs.h"
 
 namespace slipstream {
 namespace {
 
 constexpr const char* kAbout =
-    "Slipstream trains neural networks data-parallel over slow networks, without waiting for them.\n"
+    "Slipstream trains neural networks data-parallel over slow networks, without\n"
+    "waiting for them.\n"
     "\n"
-    "  slipstream train                                    the cnn on Fashion-MNIST, 2 local workers, one epoch\n"
-    "  slipstream train --strategy local --set period=8    the same with another algorithm\n"
-    "  slipstream list                                     all algorithms\n"
-    "  slipstream explain local                            what one of them does, sends and waits for\n"
-    "  slipstream VERB --help                              all flags of a verb\n";
+    "  slipstream train                       the cnn on Fashion-MNIST, 2 local workers\n"
+    "  slipstream train --strategy dasgd      the same with another algorithm\n"
+    "  slipstream list                        all algorithms\n"
+    "  slipstream explain dasgd               what one does, sends and waits for\n"
+    "  slipstream VERB --help                 all flags of a verb\n";
 
 std::string dashed(std::string name) {
   for (char& c : name) c = c == '_' ? '-' : c;
   return name;
 }
+
+// Help in lines that fit a terminal of 80 columns.
+class Formatter final : public CLI::Formatter {
+ public:
+  Formatter() { column_width(kColumn); }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    return wrap(CLI::Formatter::make_option_desc(option), kTerminal - kColumn);
+  }
+
+ private:
+  static constexpr std::size_t kColumn = 34, kTerminal = 80;
+};
 
 // The first word that no flag or verb of the command line takes, with the nearest that exists; empty if there is none.
 std::string unknown_word(const CLI::App& app) {
@@ -46,7 +60,12 @@ std::string unknown_word(const CLI::App& app) {
   } else {
     for (const CLI::App* other : verb->get_subcommands(nullptr)) known.push_back(other->get_name());
   }
-  const std::string near = nearest(word.substr(0, word.find('=')), known);
+  // Without the dashes, which all flags have in common.
+  const std::size_t dashes = flag != unknown.end() ? 2 : 0;
+  for (std::string& name : known) name.erase(0, dashes);
+  std::string near =
+      nearest(word.substr(std::min(word.find_first_not_of('-'), word.size())).substr(0, word.find('=')), known);
+  if (!near.empty()) near.insert(0, dashes, '-');
   return fmt::format("there is no '{}' here{}", word, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
 }
 
@@ -121,7 +140,7 @@ int run_cli(int argc, char** argv, const Registry& registry, std::vector<std::st
   CLI::App app(kAbout, "slipstream");
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("slipstream ") + version());
-  app.get_formatter()->column_width(34);
+  app.formatter(std::make_shared<Formatter>());
   std::vector<std::pair<std::string, Verb>> verbs{{"train", add_train(app)},     {"list", add_list(app)},
                                                   {"explain", add_explain(app)}, {"bench", add_bench(app)},
                                                   {"lab", add_lab(app)},         {"ckpt", add_ckpt(app)}};

@@ -3,11 +3,14 @@
 
 #include <cstdio>
 
+#include "base/wrap.h"
 #include "cli/verbs.h"
 #include "runtime/state_copies.h"
 
 namespace slipstream {
 namespace {
+
+constexpr std::size_t kColumns = 80;
 
 std::string copies(const StrategyInfo& info, const OptimizerOptions& optimizer) {
   const auto held = state_copies(info, optimizer);
@@ -17,13 +20,16 @@ std::string copies(const StrategyInfo& info, const OptimizerOptions& optimizer) 
 }  // namespace
 
 std::string explain(const StrategyInfo& info) {
-  std::string text = fmt::format("{}: {}\n\n  {}\n\n", info.name, info.title, info.paper);
+  const auto lines_of = [](const std::string& line, std::size_t indent) { return wrap(line, kColumns, indent) + "\n"; };
+  std::string text =
+      lines_of(fmt::format("{}: {}", info.name, info.title), 2) + "\n" + lines_of("  " + info.paper, 2) + "\n";
   for (const std::string& line : info.pseudo_code) text += "  " + line + "\n";
-  text += fmt::format("\nsends      {}\nwaits for  {}\n", info.bytes_per_step, info.waits_for);
-  text += fmt::format("remembers  {} with sgd, {} with adamw, beside weights and gradients\n", copies(info, {}),
-                      copies(info, {.kind = "adamw"}));
+  text += "\n" + lines_of("sends      " + info.bytes_per_step, 11) + lines_of("waits for  " + info.waits_for, 11);
+  text += lines_of(fmt::format("remembers  {} with sgd, {} with adamw, beside weights and gradients", copies(info, {}),
+                               copies(info, {.kind = "adamw"})),
+                   11);
   if (!info.notes.empty()) text += "\n";
-  for (const std::string& note : info.notes) text += "- " + note + "\n";
+  for (const std::string& note : info.notes) text += lines_of("- " + note, 2);
 
   const auto configured = info.configure();
   for (const auto& [changes, title] : {std::pair{kChangesResult, "options that change the result"},
@@ -31,8 +37,9 @@ std::string explain(const StrategyInfo& info) {
     std::string lines;
     for (const Option& option : configured.options.all()) {
       if (option.changes != changes) continue;
-      lines += fmt::format("  --set {:<24} {}{}\n", option.name + "=" + option.default_value, option.help,
-                           option.allowed.empty() ? "" : " (" + option.allowed + ")");
+      lines += lines_of(fmt::format("  --set {:<24} {}{}", option.name + "=" + option.default_value, option.help,
+                                    option.allowed.empty() ? "" : " (" + option.allowed + ")"),
+                        33);
     }
     if (!lines.empty()) text += fmt::format("\n{}, with their defaults\n{}", title, lines);
   }

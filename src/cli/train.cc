@@ -8,14 +8,19 @@ namespace {
 
 constexpr const char* kExamples =
     "Examples:\n"
-    "  slipstream train --workers 4 --strategy local --set period=8 --model mlp --epochs 3 --out runs/mlp\n"
-    "  slipstream train --lab 100mbit --steps 50           the same job on a shaped 100 Mb/s network (root)\n"
-    "  slipstream train --strategy ssd --servers 1         gradients to a server process, weights back every few "
-    "steps\n"
-    "  slipstream train --out runs/a --checkpoint-every 10min --resume latest      goes on where it was stopped\n"
-    "  slipstream train --task text --data book.txt        a character-level language model on any UTF-8 file\n"
-    "  torchrun --nproc_per_node 2 --no_python slipstream train …    or mpirun -n 2 …, srun -n 2 …\n"
-    "  slipstream train --rank 0 --world-size 2 --master-addr HOST0 …    by hand, once on every machine\n";
+    "  slipstream train --workers 4 --strategy dasgd:period=8 --model mlp --epochs 3\n"
+    "  slipstream train --lab 100mbit --steps 50\n"
+    "      on a shaped 100 Mb/s network (root)\n"
+    "  slipstream train --strategy ssd --servers 1\n"
+    "      gradients to a server process, weights back every few steps\n"
+    "  slipstream train --out runs/a --checkpoint-every 10min --resume latest\n"
+    "      goes on where it was stopped\n"
+    "  slipstream train --task text --data book.txt\n"
+    "      a character-level language model on any UTF-8 file\n"
+    "  torchrun --nproc_per_node 2 --no_python slipstream train …\n"
+    "      or mpirun -n 2 …, srun -n 2 …\n"
+    "  slipstream train --rank 0 --world-size 2 --master-addr HOST0 …\n"
+    "      by hand, once on every machine\n";
 
 struct Arguments {
   TrainConfig described;  // only to describe the flags: the real one starts from defaults when the verb runs
@@ -61,6 +66,7 @@ Verb add_train(CLI::App& app) {
     config.describe(options);
     apply_flags(a->given, options);
     config.set.insert(config.set.end(), a->set.begin(), a->set.end());
+    config.take_set_from_strategy();
     config.launch.supervisor_fd = a->supervisor_fd;
     config.validate(invocation.registry);
     return launch(config.launch, invocation, [&](const Rendezvous& at) {

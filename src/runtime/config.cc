@@ -34,7 +34,8 @@ std::string toml_value(const Option& option, const std::string& value) {
 }  // namespace
 
 void TrainConfig::describe(OptionSet& o) {
-  o.text("strategy", strategy, kChangesResult, "the algorithm: see `slipstream list` and `slipstream explain NAME`");
+  o.text("strategy", strategy, kChangesResult,
+         "the algorithm, NAME or NAME:KEY=VALUE,…: see `slipstream list` and `slipstream explain NAME`");
   o.integer("epochs", epochs, {1, 1'000'000}, kChangesResult, "passes over the training data");
   o.integer("steps", steps, {0, 1'000'000'000}, kChangesResult, "stop after this many steps; 0: after the epochs");
   o.integer("seed", seed, {0, 1'000'000'000'000}, kChangesResult, "of initial weights and sample order");
@@ -60,6 +61,16 @@ void TrainConfig::describe(OptionSet& o) {
   o.boolean("verbose", verbose, kChangesSpeed, "also print what the strategy decides on the way, such as its plan");
 }
 
+void TrainConfig::take_set_from_strategy() {
+  const std::size_t colon = strategy.find(':');
+  if (colon == std::string::npos) return;
+  std::istringstream pairs(strategy.substr(colon + 1));
+  std::vector<std::string> first;
+  for (std::string pair; std::getline(pairs, pair, ',');) first.push_back(pair);
+  set.insert(set.begin(), first.begin(), first.end());
+  strategy.resize(colon);
+}
+
 OptimizerOptions TrainConfig::grouped_optimizer() const {
   OptimizerOptions grouped = optimizer;
   if (no_decay.empty()) return grouped;
@@ -82,6 +93,9 @@ OptimizerOptions TrainConfig::grouped_optimizer() const {
 }
 
 void TrainConfig::load_toml(const std::string& path) {
+  if (!std::filesystem::is_regular_file(path)) {
+    fail<ConfigError>("--config {}: {}", path, std::filesystem::exists(path) ? "this is not a file" : "no such file");
+  }
   toml::table table;
   try {
     table = toml::parse_file(path);

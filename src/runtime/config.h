@@ -41,6 +41,9 @@ struct TrainConfig {
 
   void describe(OptionSet& o);
 
+  // A strategy given as NAME:KEY=VALUE,… becomes NAME; the pairs go before those of `set`.
+  void take_set_from_strategy();
+
   // With no_decay as a parameter group.
   OptimizerOptions grouped_optimizer() const;
   std::string checkpoint_folder() const;  // empty where there is none

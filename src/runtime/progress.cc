@@ -2,11 +2,23 @@
 #include "runtime/progress.h"
 
 #include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 
 namespace slipstream {
+
+namespace {
+
+// Asked anew for every line, so that a window may change its size.
+std::size_t terminal_columns() {
+  winsize size{};
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
 
 Progress::Progress(bool terminal, std::int64_t total_steps, double samples_per_step)
     : terminal_(terminal), total_steps_(total_steps), samples_per_step_(samples_per_step), began_(clock_.now()) {
@@ -23,7 +35,7 @@ void Progress::step(const StepRecord& record) {
   if (!last && now - last_printed_ < (terminal_ ? 0.1 : 5.0)) return;
   last_printed_ = now;
   const double share = step_seconds_ > 0 ? exposed_seconds_ / step_seconds_ : 0;
-  const std::string text = line(record.t + 1, loss_, now - began_, share);
+  const std::string text = line(record.t + 1, loss_, now - began_, share, terminal_columns());
   std::fprintf(stderr, terminal_ ? "\r\033[K%s" : "%s\n", text.c_str());
   std::fflush(stderr);
 }
@@ -34,20 +46,25 @@ void Progress::finish() {
   if (terminal_ && last_printed_ > began_) std::fputc('\n', stderr);
 }
 
-std::string Progress::line(std::int64_t done, double loss, double elapsed_seconds, double exposed_share) const {
+std::string Progress::line(std::int64_t done, double loss, double elapsed_seconds, double waiting_share,
+                           std::size_t columns) const {
   const double per_step = elapsed_seconds / static_cast<double>(std::max<std::int64_t>(1, done));
   const double left = per_step * static_cast<double>(total_steps_ - done);
+  const auto seconds = static_cast<std::int64_t>(left);
+  const std::string text =
+      fmt::format("step {}/{}  mean loss {:.4f}  {:.0f} samples/s  waiting {:.0f} %  {}:{:02} left", done, total_steps_,
+                  loss, samples_per_step_ / per_step, 100 * waiting_share, seconds / 60, seconds % 60);
+  if (!terminal_) return text;
+  const std::size_t room = columns - 1;  // a character in the last column would begin a new line
+  if (text.size() >= room) return text.substr(0, room);
+  constexpr std::size_t kLongest = 24, kShortest = 6;
+  const std::size_t width = std::min(kLongest, room - text.size() - 1);
+  if (width < kShortest) return text;
+  const std::size_t filled =
+      width * static_cast<std::size_t>(done) / static_cast<std::size_t>(std::max<std::int64_t>(1, total_steps_));
   std::string bar;
-  if (terminal_) {
-    constexpr int kWidth = 24;
-    const int filled = static_cast<int>(kWidth * done / std::max<std::int64_t>(1, total_steps_));
-    for (int i = 0; i < kWidth; ++i) bar += i < filled ? "█" : "░";
-    bar += ' ';
-  }
-  return fmt::format("{}step {}/{}  loss {:.4f}  {:.0f} samples/s  exposed {:.0f} %  {:.0f}:{:02.0f} left", bar, done,
-                     total_steps_, loss, samples_per_step_ / per_step, 100 * exposed_share,
-                     static_cast<double>(static_cast<std::int64_t>(left) / 60),
-                     static_cast<double>(static_cast<std::int64_t>(left) % 60));
+  for (std::size_t i = 0; i < width; ++i) bar += i < filled ? "█" : "░";
+  return bar + ' ' + text;
 }
 
 }  // namespace slipstream

@@ -7,6 +7,7 @@
 #include <slipstream/base/clock.h>
 #include <slipstream/engine/step_record.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -21,8 +22,10 @@ class Progress {
   void say(const std::string& line);  // prints a line of its own, above the bar
   void finish();                      // leaves the cursor on a fresh line
 
-  // What step() shows, without the terminal's codes.
-  std::string line(std::int64_t done, double loss, double elapsed_seconds, double exposed_share) const;
+  // What step() shows, without the terminal's codes, on a terminal of so many columns: the bar, then the text's end, give
+  // way.
+  std::string line(std::int64_t done, double loss, double elapsed_seconds, double waiting_share,
+                   std::size_t columns = 80) const;
 
  private:
   SteadyClock clock_;

@@ -2,6 +2,7 @@
 #include "runtime/summary.h"
 
 #include <fmt/format.h>
+#include <slipstream/base/version.h>
 
 #include <algorithm>
 #include <cmath>
@@ -44,6 +45,17 @@ double StepStatistics::efficiency() const {
   return all > 0 ? total(&StepRecord::useful_seconds) / all : 1.0;
 }
 
+namespace {
+
+// Numbers and truth values as such, all else as text.
+nlohmann::ordered_json as_json(const std::string& value) {
+  auto parsed = nlohmann::ordered_json::parse(value, nullptr, false);
+  if (parsed.is_number() || parsed.is_boolean()) return parsed;
+  return value;
+}
+
+}  // namespace
+
 std::string Summary::to_json() const {
   nlohmann::ordered_json j;
   const auto rounded = [](double x) -> nlohmann::ordered_json {
@@ -52,12 +64,18 @@ std::string Summary::to_json() const {
   };
   j["strategy"] = strategy;
   j["options"] = nlohmann::ordered_json::object();
-  for (const auto& [key, value] : options) j["options"][key] = value;
+  for (const auto& [key, value] : options) j["options"][key] = as_json(value);
   j["task"] = task;
   j["model"] = model;
   j["parameters"] = parameters;
   j["workers"] = workers;
   j["servers"] = servers;
+  j["batch"] = batch;
+  j["optimizer"] = optimizer;
+  j["lr"] = rounded(lr);
+  j["version"] = version();
+  j["host"] = host;
+  j["date"] = date;
   j["first_step"] = first_step;
   j["steps"] = steps.steps();
   j["seed"] = seed;
@@ -84,9 +102,8 @@ std::string Summary::to_text() const {
   const std::string result = metric == "test_accuracy" ? fmt::format("test accuracy {:.2f} %", 100 * metric_value)
                                                        : fmt::format("test loss {:.4f}", metric_value);
   std::string text = fmt::format(
-      "{}{} steps in {:.1f} s, {:.0f} samples/s, final loss {:.4f}, {}\n"
-      "a step took {:.1f} ms on average: computing {:.1f}, encoding {:.1f}, waiting for the network {:.1f} ({:.0f} % "
-      "efficiency)\n"
+      "{}{} steps in {:.1f} s, {:.0f} samples/s, last loss {:.4f}, {}\n"
+      "a step took {:.1f} ms: computing {:.1f}, encoding {:.1f}, waiting {:.1f} ({:.0f} % computing)\n"
       "each worker sent {:.3f} MB per step; {:.0f} % of the time on the wire was hidden\n"
       "the {} workers' weights {}\n",
       interrupted ? "interrupted after " : "", steps.steps(), wall_seconds, samples_per_second, final_loss, result,
@@ -94,7 +111,7 @@ std::string Summary::to_text() const {
       steps.mean_ms(&StepRecord::encode_seconds), steps.mean_ms(&StepRecord::exposed_seconds), 100 * steps.efficiency(),
       steps.mean(&StepRecord::bytes_sent) / 1e6, 100 * steps.hidden_fraction(), workers,
       agreement ? "are bit-identical" : "DIFFER: this is a bug, please report it");
-  text += out.empty() ? "nothing was kept: add --out DIR for model.pt, summary.json, the ledger and the trace\n"
+  text += out.empty() ? "nothing was kept; --out DIR keeps the model, summary, ledger and trace\n"
                       : fmt::format("results are in {}\n", out);
   return text;
 }

@@ -44,10 +44,11 @@ class StepStatistics {
 };
 
 struct Summary {
-  std::string strategy, task, model;
+  std::string strategy, task, model, optimizer;
+  std::string host, date;                                    // where and when it ended
   std::vector<std::pair<std::string, std::string>> options;  // of the strategy
-  std::int64_t parameters = 0, workers = 1, servers = 0, first_step = 0, seed = 0;
-  double wall_seconds = 0, samples_per_second = 0, final_loss = 0;
+  std::int64_t parameters = 0, workers = 1, servers = 0, first_step = 0, seed = 0, batch = 0;
+  double lr = 0, wall_seconds = 0, samples_per_second = 0, final_loss = 0;
   StepStatistics steps;
   std::string metric;  // "test_accuracy" or "test_loss"
   double metric_value = 0;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/train.h"
 
+#include <fmt/chrono.h>
 #include <slipstream/base/error.h>
 #include <slipstream/runtime/session.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <functional>
 #include <numeric>
@@ -28,6 +31,11 @@
 
 namespace slipstream {
 namespace {
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
 
 constexpr std::int64_t kHashEverySteps = 100;
 
@@ -196,13 +204,13 @@ int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registr
   const std::int64_t first = resumed_from.empty() ? 0 : session.resume(resumed_from);
   if (speaks && first > 0) std::fprintf(stderr, "resuming at step %lld\n", static_cast<long long>(first));
   if (speaks) {
-    std::fprintf(
-        stderr, "%s",
-        fmt::format("training {} on {} with {}: {} parameters, {} workers{}{}, {} steps of {} samples\n",
-                    task->options().model, task->options().task, config.strategy, session.model().count(), net.size(),
-                    at.servers > 0 ? fmt::format(" and {} servers", at.servers) : "",
-                    net.size() > 1 ? " (data over " + net.interface() + ")" : "", total, task->samples_per_step())
-            .c_str());
+    std::fprintf(stderr, "%s",
+                 fmt::format("training {} on {} with {}: {} parameters, {} steps\n"
+                             "{} workers{}{}, {} samples a step\n",
+                             task->options().model, task->options().task, config.strategy, session.model().count(),
+                             total, net.size(), at.servers > 0 ? fmt::format(" and {} servers", at.servers) : "",
+                             net.size() > 1 ? " (data over " + net.interface() + ")" : "", task->samples_per_step())
+                     .c_str());
     for (const ParameterGroup& group : optimizer.groups) {
       std::fprintf(stderr, "%s",
                    fmt::format("without weight decay: {} of {} tensors ({})\n", tensors_in(group, session.model()),
@@ -267,6 +275,11 @@ int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registr
   summary.parameters = static_cast<std::int64_t>(session.model().count());
   summary.workers = net.size();
   summary.servers = at.servers;
+  summary.batch = task->options().batch;
+  summary.optimizer = config.optimizer.kind;
+  summary.lr = base_lr;
+  summary.host = host_name();
+  summary.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   summary.first_step = first;
   summary.seed = config.seed;
   summary.wall_seconds = ended - began;

@@ -44,7 +44,7 @@ TEST(Train, LeavesTheFilesOfTheContract) {
   EXPECT_EQ(summary["interrupted"], false);
   EXPECT_EQ(summary["workers"], 3);
   EXPECT_EQ(summary["steps"], 40);
-  EXPECT_EQ(summary["options"]["period"], "4");
+  EXPECT_EQ(summary["options"]["period"], 4);
   EXPECT_EQ(summary["parameters"], 784 * 1024 + 1024 + 1024 * 1024 + 1024 + 1024 * 10 + 10);
   EXPECT_GT(summary["test_accuracy"], 0.5);  // guessing reaches 0.1
 

@@ -98,6 +98,20 @@ TEST_F(TrainConfigFile, NamesAFileThatIsNotThere) {
   expect_error<ConfigError>([&] { TrainConfig().load_toml(dir_.path() / "none.toml"); }, {"none.toml"});
 }
 
+TEST_F(TrainConfigFile, NamesADirectory) {
+  TrainConfig config;
+  test::expect_error<ConfigError>([&] { config.load_toml("/tmp"); }, {"/tmp", "not a file"});
+}
+
+TEST_F(TrainConfigFile, AStrategyMayBringItsOptions) {
+  TrainConfig config;
+  config.strategy = "dasgd:period=8,delay=2";
+  config.set = {"delay=3"};
+  config.take_set_from_strategy();
+  EXPECT_EQ(config.strategy, "dasgd");
+  EXPECT_EQ(config.set, (std::vector<std::string>{"period=8", "delay=2", "delay=3"}));
+}
+
 TEST_F(TrainConfigFile, WhatIsWrittenReadsBackTheSame) {
   TrainConfig config;
   config.strategy = "local";

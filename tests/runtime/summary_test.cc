@@ -102,6 +102,12 @@ TEST(Summary, JsonHasTheKeysOfTheContractInOrder) {
                                             "parameters",
                                             "workers",
                                             "servers",
+                                            "batch",
+                                            "optimizer",
+                                            "lr",
+                                            "version",
+                                            "host",
+                                            "date",
                                             "first_step",
                                             "steps",
                                             "seed",
@@ -128,7 +134,7 @@ TEST(Summary, JsonHasTheValues) {
   EXPECT_EQ(text.find('\n'), std::string::npos);
   const auto json = nlohmann::json::parse(text);
   EXPECT_EQ(json["strategy"], "local");
-  EXPECT_EQ(json["options"]["period"], "4");
+  EXPECT_EQ(json["options"]["period"], 4) << "a number, not a text";
   EXPECT_EQ(json["parameters"], 1234);
   EXPECT_EQ(json["steps"], 9);
   EXPECT_EQ(json["wall_seconds"], 12.3457);
@@ -167,7 +173,7 @@ TEST(Summary, TextTellsTheOutcome) {
   Summary summary = example();
   EXPECT_NE(summary.to_text().find("test accuracy 87.50 %"), std::string::npos) << summary.to_text();
   EXPECT_NE(summary.to_text().find("bit-identical"), std::string::npos);
-  EXPECT_NE(summary.to_text().find("add --out DIR"), std::string::npos);
+  EXPECT_NE(summary.to_text().find("--out DIR keeps"), std::string::npos);
   EXPECT_EQ(summary.to_text().find("interrupted"), std::string::npos);
   summary.agreement = false;
   summary.interrupted = true;
