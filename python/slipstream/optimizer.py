@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """slipstream.Optimizer: a torch optimizer whose step() is taken together with the other workers."""
 import contextlib
+import weakref
 from typing import Any, Callable, Iterator, Optional
 
 import torch
@@ -80,6 +81,7 @@ class Optimizer(torch.optim.Optimizer):
         self.finished = False
         self._rule, self._decay = rule, _decays(optimizer)
         self._factors = self._rate_factors(1.0)
+        follow_rates = weakref.WeakMethod(self._follow_rates)  # the session must not keep its owner alive
         self._session = _core.Session(
             _world.world(),
             [(name, p) for name, p in module.named_parameters()],
@@ -88,8 +90,8 @@ class Optimizer(torch.optim.Optimizer):
             [f"{key}={value}" for key, value in _world.pairs(options)],
             _world.pairs({**(rule or {}), "lr": self._lr(), "clip_norm": clip_norm}),
             self._groups(module) if rule is not None else [],
-            self._follow_rates,
-            None if rule is not None else self._own_step,
+            lambda: follow_rates()(),
+            None if rule is not None else lambda: optimizer.step(),
         )
         _world._optimizers.add(self)
 
@@ -129,9 +131,6 @@ class Optimizer(torch.optim.Optimizer):
                     self._session.set_lr_factor(number, factor)
                     self._factors[number] = factor
         return self._lr()
-
-    def _own_step(self):
-        self.optimizer.step()
 
     def _require_the_same_rule(self):
         if _translated(self.optimizer) != self._rule or _decays(self.optimizer) != self._decay:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One process, one worker: what slipstream.Optimizer is to a loop that knows torch only."""
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -178,6 +181,19 @@ def test_bf16_autocast_trains():
         loss.float().backward()
         opt.step(loss=loss)
     assert loss_of(net, 0).item() < first / 2
+
+
+def test_an_optimizer_that_nobody_needs_goes_and_leaves_the_module_as_it_was():
+    net = make_net()
+    opt = slipstream.Optimizer(torch.optim.SGD(net.parameters(), lr=0.01), net)
+    train(net, opt, 2)
+    alive, before = weakref.ref(opt), net[0].weight.clone()
+    del opt
+    gc.collect()
+    assert alive() is None
+    assert torch.equal(net[0].weight, before)
+    loss_of(net, 0).backward()
+    assert net[0].weight.grad.abs().sum() > 0
 
 
 def test_documentation_is_there():
