@@ -139,8 +139,10 @@ TEST_F(EveryStrategy, ThatRoundsForTheWireLeavesEqualWeightsToo) {
     const std::string explained = run(slipstream({"explain", name})).out;
     const std::size_t at = explained.find("--set wire=");
     if (at == std::string::npos) continue;
-    const std::string line = explained.substr(at, explained.find('\n', at) - at);
-    const std::string choices = line.substr(line.rfind('('));
+    // Its entry may have several lines.
+    const std::string entry =
+        explained.substr(at, std::min(explained.find("\n  --", at), explained.find("\n\n", at)) - at);
+    const std::string choices = entry.substr(entry.rfind('('));
     for (const std::string format : {"fp16", "bf16", "fp8", "int8"}) {
       if (choices.find(format) == std::string::npos) continue;
       expect_agreement({"--strategy", name, "--workers", "3", "--set", "wire=" + format});
