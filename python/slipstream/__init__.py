@@ -25,7 +25,7 @@ if _minor(torch.__version__) != _minor(_built_for):
         "install slipstream again, so that it is built for the torch that is there"
     )
 
-from . import _core, strategies  # noqa: E402
+from . import _core, callbacks, strategies  # noqa: E402
 from ._core import ConfigError, DataError, DivergedError, Error, FabricError  # noqa: E402
 from ._world import join, rank, size  # noqa: E402
 from .optimizer import Optimizer  # noqa: E402
@@ -42,13 +42,23 @@ def about() -> str:
     )
 
 
+def __getattr__(name):
+    makers = {"Callback": callbacks.lightning_callback, "TrainerCallback": callbacks.trainer_callback}
+    if name not in makers:
+        raise AttributeError(f"module 'slipstream' has no attribute {name!r}")
+    globals()[name] = made = makers[name]()
+    return made
+
+
 __all__ = [
+    "Callback",
     "ConfigError",
     "DataError",
     "DivergedError",
     "Error",
     "FabricError",
     "Optimizer",
+    "TrainerCallback",
     "about",
     "join",
     "rank",

@@ -9,6 +9,10 @@ import torch.distributed as dist
 
 from . import _core
 
+_LAUNCHERS = {
+    "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_NAME",
+    "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
+}  # fmt: skip
 _world = None
 _optimizers = weakref.WeakSet()  # they use the world until they are closed
 
@@ -22,12 +26,15 @@ def pairs(options):
     return [(key, text(value)) for key, value in options.items()]
 
 
-def join(**options: object) -> None:
+def join(*, hide: bool = False, **options: object) -> None:
     """Joins the other processes of the job; once, later calls do nothing.
 
     Started by torchrun, mpirun or srun a process finds the others by itself; after
     torch.distributed.init_process_group through that group; otherwise it is alone. Keyword arguments are
     the flags of `slipstream train` under "Workers and network", such as timeout=60 or interface="eth0".
+
+    hide=True takes the launcher's variables (RANK, WORLD_SIZE …) out of the environment afterwards, so that libraries
+    that would distribute the job as well (Lightning, Accelerate) see one process.
     """
     global _world
     if _world is not None:
@@ -36,11 +43,26 @@ def join(**options: object) -> None:
         options = {**options, **_through_group()}
     _world = _core.World(pairs(options))
     atexit.register(_leave)
+    if hide:
+        for name in [name for name in os.environ if name in _LAUNCHERS or name.startswith("TORCHELASTIC_")]:
+            del os.environ[name]
 
 
 def world():
     join()
     return _world
+
+
+def make_room():
+    """Sessions take the same ways through the mesh: one trains at a time. Those that have finished are closed."""
+    for optimizer in list(_optimizers):
+        if optimizer.finished:
+            optimizer._close()
+        elif size() > 1:
+            raise _core.ConfigError(
+                "this process has another slipstream.Optimizer that has not finished; call its finish() before the "
+                "next one is made"
+            )
 
 
 def rank() -> int:

@@ -54,6 +54,8 @@ class Optimizer(torch.optim.Optimizer):
     clip_norm  longest gradient a step may use. Strategies that send during backward need it instead of
                clip_grad_norm_, which comes too late there and is refused; around backward, `with opt.no_sync():`
                makes gradients leave in step(), and clip_grad_norm_ work
+    overlap    False: gradients leave in step() and not while backward runs. clip_grad_norm_ and several backward passes
+               then work as without Slipstream, and nothing hides behind backward
     own_step   True: the wrapped optimizer's own step() moves the weights. Default: only where Slipstream has no
                rule of its own, which it has for SGD, Adam and AdamW. Strategies that send gradients in parts
                (lags, gs, ssd, osp …) need those
@@ -66,6 +68,7 @@ class Optimizer(torch.optim.Optimizer):
         strategy: str = "ssgd",
         *,
         clip_norm: float = 0.0,
+        overlap: bool = True,
         own_step: Optional[bool] = None,
         **options: Any,
     ) -> None:
@@ -81,9 +84,11 @@ class Optimizer(torch.optim.Optimizer):
         self.finished = False
         self._rule, self._decay = rule, _decays(optimizer)
         self._factors = self._rate_factors(1.0)
+        world = _world.world()
+        _world.make_room()
         follow_rates = weakref.WeakMethod(self._follow_rates)  # the session must not keep its owner alive
         self._session = _core.Session(
-            _world.world(),
+            world,
             [(name, p) for name, p in module.named_parameters()],
             [(name, b) for name, b in module.named_buffers()],
             strategy,
@@ -93,6 +98,8 @@ class Optimizer(torch.optim.Optimizer):
             lambda: follow_rates()(),
             None if rule is not None else lambda: optimizer.step(),
         )
+        self._holds = not overlap
+        self._session.hold(self._holds)
         _world._optimizers.add(self)
 
     @staticmethod
@@ -149,7 +156,8 @@ class Optimizer(torch.optim.Optimizer):
             raise ConfigError('strategy "osp" follows the loss: call opt.step(loss=loss)')
         if self._rule is not None:
             self._require_the_same_rule()
-        self.last_step = self._session.step(0.0 if loss is None else float(loss))
+        told = loss.detach() if isinstance(loss, torch.Tensor) else loss
+        self.last_step = self._session.step(0.0 if told is None else float(told))
         if loss is None:
             self.last_step["loss"] = None
         return loss if closure is not None else None
@@ -165,7 +173,7 @@ class Optimizer(torch.optim.Optimizer):
         try:
             yield
         finally:
-            self._session.hold(False)
+            self._session.hold(self._holds)
 
     def finish(self) -> None:
         """No more data on this rank: takes part in the others' steps until they have none, then leaves equal weights
