@@ -11,29 +11,31 @@ from ._core import ConfigError
 from .optimizer import Optimizer
 
 
-def _only(optimizers):
-    if len(optimizers) != 1:
-        raise ConfigError(f"the training has {len(optimizers)} optimizers; Slipstream takes one")
-    return optimizers[0]
+class _Steps:
+    """What both have: the arguments of slipstream.Optimizer after the module, and it from the beginning of training on."""
+
+    def __init__(self, strategy="ssgd", **options):
+        self.strategy, self.options, self.optimizer = strategy, options, None
+
+    def _wrapped(self, inner, module):
+        self.optimizer = Optimizer(inner, module, self.strategy, overlap=False, **self.options)
+        return self.optimizer
 
 
 def lightning_callback():
     from lightning.pytorch import callbacks
 
-    class Callback(callbacks.Callback):
+    class Callback(_Steps, callbacks.Callback):
         """For PyTorch Lightning: Trainer(accelerator="cpu", devices=1, callbacks=[slipstream.Callback("lags")]).
 
         Arguments are those of slipstream.Optimizer after the module. Every worker gives its own part of the data; after
         fit() all have equal weights. `optimizer` is the slipstream.Optimizer during fit().
         """
 
-        def __init__(self, strategy="ssgd", **options):
-            self.strategy, self.options, self.optimizer = strategy, options, None
-
         def on_fit_start(self, trainer, module):
-            inner = _only(trainer.optimizers)
-            self.optimizer = Optimizer(inner, module, self.strategy, overlap=False, **self.options)
-            trainer.strategy.optimizers = [self.optimizer]
+            if len(trainer.optimizers) != 1:
+                raise ConfigError(f"the module has {len(trainer.optimizers)} optimizers; Slipstream takes one")
+            trainer.strategy.optimizers = [self._wrapped(trainer.optimizers[0], module)]
 
         def on_train_end(self, trainer, module):
             self.optimizer.finish()
@@ -44,19 +46,15 @@ def lightning_callback():
 def trainer_callback():
     import transformers
 
-    class TrainerCallback(transformers.TrainerCallback):
+    class TrainerCallback(_Steps, transformers.TrainerCallback):
         """For the Trainer of Hugging Face: Trainer(…, callbacks=[slipstream.TrainerCallback("dasgd", period=8)]).
 
         Arguments are those of slipstream.Optimizer after the module. Every worker gives its own part of the data; after
         train() all have equal weights. `optimizer` is the slipstream.Optimizer during train().
         """
 
-        def __init__(self, strategy="ssgd", **options):
-            self.strategy, self.options, self.optimizer = strategy, options, None
-
         def on_train_begin(self, args, state, control, model=None, optimizer=None, **more):
-            self.optimizer = Optimizer(optimizer.optimizer, model, self.strategy, overlap=False, **self.options)
-            optimizer.optimizer = self.optimizer  # Accelerate's wrapper goes on stepping it
+            optimizer.optimizer = self._wrapped(optimizer.optimizer, model)  # Accelerate's wrapper goes on stepping it
 
         def on_train_end(self, args, state, control, **more):
             self.optimizer.finish()

@@ -62,9 +62,10 @@ std::string unknown_word(const CLI::App& app) {
   }
   // Without the dashes, which all flags have in common.
   const std::size_t dashes = flag != unknown.end() ? 2 : 0;
-  for (std::string& name : known) name.erase(0, dashes);
-  std::string near =
-      nearest(word.substr(std::min(word.find_first_not_of('-'), word.size())).substr(0, word.find('=')), known);
+  for (std::string& one : known) one.erase(0, dashes);
+  std::string name = word.substr(0, word.find('='));
+  name.erase(0, std::min(name.find_first_not_of('-'), name.size()));
+  std::string near = nearest(name, known);
   if (!near.empty()) near.insert(0, dashes, '-');
   return fmt::format("there is no '{}' here{}", word, near.empty() ? "" : fmt::format(" (did you mean '{}'?)", near));
 }
