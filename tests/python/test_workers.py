@@ -34,6 +34,23 @@ def test_ssgd_of_two_workers_is_one_process_with_both_batches(workers):
     assert [(e.code, e.out) for e in ended] == [(0, "ok\n")] * 2, ended[0].err + ended[1].err
 
 
+def test_join_goes_through_a_process_group_that_is_there(workers):
+    ended = workers(
+        """
+        torch.distributed.init_process_group("gloo")
+        slipstream.join()
+        net = make_net(3 + slipstream.rank())
+        opt = slipstream.Optimizer(torch.optim.SGD(net.parameters(), lr=0.1), net, "ssgd")
+        loss_of(net, 0, slipstream.rank()).backward()
+        opt.step()
+        opt.finish()
+        print(slipstream.size(), weights(net).double().sum().item().hex())
+        """
+    )
+    assert [e.code for e in ended] == [0, 0], ended[0].err + ended[1].err
+    assert ended[0].out == ended[1].out and ended[0].out.startswith("2 ")
+
+
 @pytest.mark.parametrize("strategy", ["local", "dasgd", "lags", "gs", "ssd", "diloco"])
 def test_weights_are_equal_on_all_ranks_after_finish(workers, strategy):
     ended = workers(
