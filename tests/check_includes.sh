@@ -24,13 +24,13 @@ strategy: base wire codec fabric model optim schedule correction topology server
 task: base model
 lab: base
 launch: base lab
-engine: base wire codec fabric model optim schedule correction topology server strategy
+engine: base checkpoint wire codec fabric model optim schedule correction topology server strategy
 runtime: base wire codec fabric model optim schedule checkpoint correction topology server strategy task lab launch engine
 report: base
 cli: base wire codec fabric model optim schedule checkpoint correction topology server strategy task lab launch engine runtime report
 '
 # The torch edges. Every other source compiles without torch.
-readonly MAY_SEE_TORCH='^(src/(model/torch_model\.(h|cc)|fabric/c10d_sums\.cc|task/(models|torch_task)\.(h|cc)|runtime/(session|train)\.(h|cc))|include/slipstream/(runtime/session|model/module_tensors)\.h)$'
+readonly MAY_SEE_TORCH='^(src/(model/torch_model\.(h|cc)|fabric/c10d_sums\.cc|task/(models|torch_task)\.(h|cc)|runtime/(session|train|model_file|evaluate)\.(h|cc))|include/slipstream/(runtime/session|model/module_tensors)\.h)$'
 
 find_sources() {  # folders…: the C++ sources below those that exist
   local folder

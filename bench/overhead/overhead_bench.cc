@@ -40,18 +40,18 @@ void measure(const std::string& model, std::int64_t steps) {
   std::vector<double> bare_seconds, our_seconds;
   double bare_loss = 0, our_loss = 0;
   for (std::int64_t t = 0; t < steps + kWarmup; ++t) {
-    const std::int64_t at = t % bare->steps_per_epoch();
+    const Position at{0, t % bare->sampler().steps_per_epoch() * bare->samples_per_step()};
     const double t0 = clock.now();
     {
       sgd.zero_grad();
-      auto loss = bare->loss(0, at, 0);
+      auto loss = bare->loss(at, 0);
       loss.backward();
       sgd.step();
       bare_loss = loss.item<double>();
     }
     const double t1 = clock.now();
     {
-      auto loss = ours->loss(0, at, 0);
+      auto loss = ours->loss(at, 0);
       loss.backward();
       our_loss = loss.item<double>();
       session.step(our_loss);

@@ -42,7 +42,9 @@ struct CheckpointMeta {
   std::string to_json() const;
   static CheckpointMeta read(const std::filesystem::path& checkpoint);
 
-  // ConfigError naming the first thing in which a job that wants to go on from `saved` differs from it.
+  bool same_group(const CheckpointMeta& other) const { return workers == other.workers && servers == other.servers; }
+  // ConfigError naming the first thing in which a job that wants to go on from `saved` differs from it. The numbers of
+  // workers and servers may.
   void require_fits(const CheckpointMeta& saved, const std::filesystem::path& checkpoint) const;
 };
 

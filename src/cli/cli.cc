@@ -108,6 +108,7 @@ std::pair<std::string, int> describe_failure(const std::exception& e) {
 // A worker's last words. Destructors are skipped: after a failure some would wait for peers that never answer.
 [[noreturn]] void leave(const std::exception& e, int supervisor_fd) {
   const auto [text, code] = describe_failure(e);
+  if (code == 0) std::_Exit(0);  // came too late to an elastic job: nothing went wrong
   if (supervisor_fd < 0 || dynamic_cast<const OrphanedError*>(&e) != nullptr) {
     std::fprintf(stderr, "slipstream: %s\n", text.c_str());
   } else if (dynamic_cast<const AnnouncedError*>(&e) == nullptr) {
@@ -142,9 +143,9 @@ int run_cli(int argc, char** argv, const Registry& registry, std::vector<std::st
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("slipstream ") + version());
   app.formatter(std::make_shared<Formatter>());
-  std::vector<std::pair<std::string, Verb>> verbs{{"train", add_train(app)},     {"list", add_list(app)},
-                                                  {"explain", add_explain(app)}, {"bench", add_bench(app)},
-                                                  {"lab", add_lab(app)},         {"ckpt", add_ckpt(app)}};
+  std::vector<std::pair<std::string, Verb>> verbs{
+      {"train", add_train(app)}, {"list", add_list(app)}, {"explain", add_explain(app)}, {"bench", add_bench(app)},
+      {"lab", add_lab(app)},     {"ckpt", add_ckpt(app)}, {"eval", add_eval(app)}};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -33,11 +33,12 @@ struct Arguments {
 
 const char* group_of(const std::string& name) {
   const auto in = [&name](auto&&... names) { return ((name == names) || ...); };
-  if (in("strategy", "epochs", "steps", "seed", "out", "overwrite", "trace_steps", "json", "verbose")) return "The job";
-  if (in("checkpoint_every", "checkpoint_dir", "keep", "resume")) return "Checkpoints";
+  if (in("strategy", "epochs", "steps", "seed", "out", "overwrite", "trace_steps", "eval_every", "json", "verbose"))
+    return "The job";
+  if (in("checkpoint_every", "checkpoint_dir", "keep", "resume", "init")) return "Checkpoints";
   if (in("task", "data", "model", "batch", "accumulate", "width", "depth", "heads", "context")) return "Data and model";
   if (in("workers", "servers", "rank", "world_size", "master_addr", "master_port", "interface", "timeout",
-         "join_timeout", "secret_file", "streams", "sums", "lab")) {
+         "join_timeout", "secret_file", "streams", "sums", "lab", "elastic", "max_restarts", "chaos", "chaos_seed")) {
     return "Workers and network";
   }
   return "Optimizer and learning rate";

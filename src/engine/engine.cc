@@ -61,6 +61,7 @@ std::unique_ptr<Optimizer> optimizer_for(const Strategy& strategy, FlatModel& mo
 Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strategy, const EngineOptions& options)
     : world_(world),
       model_(model),
+      first_(options.meeting.steps),
       lr_(options.lr),
       stop_(options.stop),
       net_(world),
@@ -71,16 +72,20 @@ Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strate
                   [this](const Bucket& bucket) { bucket_ready(bucket); }),
       health_(options.health ? std::make_unique<Health>(world) : nullptr) {
   optimizer_->set_clock(world.clock());
+  step_.buckets = bucketizer_.plan();
   if (strategy_->clips_own() && options.optimizer.clip_norm > 0.0) {
     clip_.emplace(options.optimizer.clip_norm, bucketizer_.plan().size());
   }
-  if (world.rank() != 0) vec::zero(model.weights());
-  world.sum(model.weights()).wait();  // a sum with zeros is a broadcast
+  if (options.brings != nullptr && !options.brings->weights.empty()) {
+    vec::copy(model.weights(), std::span(options.brings->weights));
+  }
+  FromSource(world, options.meeting.source).floats("weights", model.weights());
   if (strategy_->needs_servers() && ServerHost::needed(world)) host_.emplace(world);
   set_lr();
   const double began = world.clock().now();
   strategy_->on_start(step_);
   rate_of_ = -1;  // it may have changed by the first step
+  if (options.brings != nullptr) adopt(*options.brings, options.meeting);
   step_began_ = world.clock().now();
   start_ = record_of(began, step_began_, net_.take());
 }
@@ -123,6 +128,7 @@ const StepRecord& Engine::step(double loss) {
   if (news) {
     refuse_divergence();
     heed_stop();
+    heed_newcomers();
   }
   return record_;
 }
@@ -141,14 +147,50 @@ void Engine::finish() {
   }
   const double began = world_.clock().now();
   strategy_->on_finish(step_);  // of no step: the rate stays that of the last one
-  leave();
+  leave(stopped_ ? Goodbye::kStopped : Goodbye::kDone);
   finish_ = record_of(began, world_.clock().now(), net_.take());
 }
 
-void Engine::leave() {
-  if (strategy_->needs_servers()) leave_servers(net_, stopped_);
+void Engine::leave(Goodbye why) {
+  if (strategy_->needs_servers()) leave_servers(net_, why);
   if (host_) host_->wait();
   host_.reset();
+}
+
+Holdings Engine::release(bool in_order) {
+  if (in_order) {
+    strategy_->on_finish(step_);
+    leave(Goodbye::kRegroups);
+  }
+  Holdings mine{.steps = t(), .rank = world_.rank(), .workers = world_.size()};
+  mine.weights.assign(model_.weights().begin(), model_.weights().end());
+  mine.state.save("optim/", [this](StateVisitor& v) { optimizer_->visit(v); });
+  mine.state.save("engine/", [this](StateVisitor& v) { visit(v); });
+  const auto owed = strategy_->owed();
+  mine.owed.assign(owed.begin(), owed.end());
+  if (health_) {
+    for (const Health::Report& report : health_->reports()) mine.norms.push_back(report.owed_norm);
+  }
+  return mine;
+}
+
+// What this worker brought, and the source's optimizer. A collective.
+void Engine::adopt(const Holdings& mine, const Meeting& meeting) {
+  if (meeting.first) return;
+  const std::int64_t first = first_;
+  if (mine.steps >= 0) {
+    mine.state.restore("optim/", [this](StateVisitor& v) { optimizer_->visit(v); });
+    mine.state.restore("engine/", [this](StateVisitor& v) { visit(v); });
+  }
+  FromSource taken(world_, meeting.source);
+  optimizer_->visit(taken);
+  visit(taken);
+  first_ = first;  // this group's, not the last one's
+  const auto owed = strategy_->owed();
+  if (mine.owed.size() == owed.size()) {
+    vec::copy(owed, std::span(mine.owed));
+    vec::scale(owed, static_cast<float>(meeting.owed_factor));
+  }
 }
 
 void Engine::set_lr_factor(std::size_t group, double factor) {
@@ -164,16 +206,17 @@ void Engine::set_lr_factor(std::size_t group, double factor) {
 
 void Engine::visit(StateVisitor& v) {
   if (clip_) clip_->visit(v);
+  v.integer("first step", first_);
 }
 
 void Engine::go_on_from(std::int64_t t) {
-  step_.t = t;
+  step_.t = t - first_;
   step_began_ = world_.clock().now();
   net_.take();  // what restoring sent is no step's
 }
 
 void Engine::set_lr() {
-  if (lr_ && rate_of_ != step_.t) optimizer_->set_lr(lr_(step_.t));
+  if (lr_ && rate_of_ != step_.t) optimizer_->set_lr(lr_(t()));
   rate_of_ = step_.t;
 }
 
@@ -205,7 +248,7 @@ void Engine::hand_over(const Bucket& bucket) {
 
 // What the meter and the clock know; the split of the rest is step()'s.
 StepRecord Engine::record_of(double began, double ended, const Traffic& traffic) const {
-  StepRecord record{.t = step_.t, .lr = optimizer_->lr(), .seconds = ended - began};
+  StepRecord record{.t = t(), .lr = optimizer_->lr(), .seconds = ended - began};
   record.exposed_seconds = traffic.exposed_seconds;
   record.wire_seconds = traffic.wire_seconds;
   record.background_wire_seconds = traffic.background_wire_seconds;
@@ -218,7 +261,7 @@ StepRecord Engine::record_of(double began, double ended, const Traffic& traffic)
 // Notes the first loss that is not finite and the tensor it came from, for the next exchange.
 void Engine::note_trouble(double loss) {
   if (std::isfinite(loss) || report_.bad_step >= 0) return;
-  report_.bad_step = step_.t;
+  report_.bad_step = t();
   for (const auto values : {model_.weights(), model_.grads()}) {
     const std::size_t at = vec::first_nonfinite(values);
     if (at == values.size()) continue;
@@ -230,6 +273,10 @@ void Engine::note_trouble(double loss) {
 bool Engine::exchange_health() {
   if (!health_) return false;
   report_.step_seconds = net_.clock().now() - step_began_;
+  if (health_->due(step_.t)) {
+    report_.somebody_waits = world_.somebody_waits_to_join() ? 1 : 0;
+    report_.owed_norm = std::sqrt(vec::dot(strategy_->owed(), strategy_->owed()));
+  }
   report_.wants_stop = stop_ != nullptr && stop_->load(std::memory_order_relaxed) ? 1 : 0;
   return health_->exchange(step_.t, report_);
 }
@@ -262,8 +309,15 @@ void Engine::heed_stop() {
   if (asked.empty()) return;
   if (stop_ != nullptr) stop_->store(false, std::memory_order_relaxed);  // spent: a later job is not meant
   stopped_ = true;
-  fail<Interrupted>("stopped after step {}, as rank{} {} {} asked to", step_.t, asked.size() > 1 ? "s" : "",
+  fail<Interrupted>("stopped after step {}, as rank{} {} {} asked to", t(), asked.size() > 1 ? "s" : "",
                     fmt::join(asked, ", "), asked.size() > 1 ? "were" : "was");
+}
+
+void Engine::heed_newcomers() {
+  const auto& reports = health_->reports();
+  const bool knocked =
+      std::any_of(reports.begin(), reports.end(), [](const Health::Report& r) { return r.somebody_waits != 0; });
+  if (knocked) fail<GroupChanges>("a worker waits to join after step {}", t());
 }
 
 }  // namespace slipstream

@@ -34,6 +34,7 @@
 
 #include "engine/health.h"
 #include "engine/own_clip.h"
+#include "engine/regroup.h"
 #include "fabric/metered_fabric.h"
 #include "model/bucketizer.h"
 #include "server/host.h"
@@ -47,12 +48,14 @@ struct EngineOptions {
   bool health = true;                        // false: no reports, so that a simulation's times are the strategy's alone
   double bytes_scale = 1;                    // of a stand-in: its bytes count so many times where buckets are cut
   std::atomic<bool>* stop = nullptr;         // set by anybody to end all ranks; cleared by the engine it has stopped
+  const Holdings* brings = nullptr;          // what this worker brings from another group, or a checkpoint of one
+  Meeting meeting{};                         // what became of all of them: whose weights become everybody's
 };
 
 class Engine {
  public:
-  // Makes rank 0's weights everybody's, opens the servers where the strategy needs them, and calls on_start. The fabric
-  // and the model must outlive the engine.
+  // Makes the source's weights everybody's, opens the servers where the strategy needs them, calls on_start, and hands
+  // over what was brought. The fabric and the model must outlive the engine.
   Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strategy, const EngineOptions& options);
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -61,8 +64,8 @@ class Engine {
   void slot_ready(std::size_t slot) { bucketizer_.slot_ready(slot); }
 
   // Backward is done. Leaves the model ready for the next forward pass, and its gradients zeroed. Stops all ranks at the
-  // same step with DivergedError where any rank's loss is not finite, and with Interrupted where any rank's stop flag
-  // is set.
+  // same step with DivergedError where any rank's loss is not finite, with Interrupted where any rank's stop flag is
+  // set, and with GroupChanges where somebody waits to join.
   const StepRecord& step(double loss);
   // The same with zero gradients of its own: a step of other ranks, in which this one has no data (engine/pace.h). Its
   // loss is that of the last batch; the time since the last step counts as exposed.
@@ -72,10 +75,15 @@ class Engine {
   // instead, on all ranks, where any rank's loss was not finite and step() had no time to say so; whoever catches it, or
   // step()'s, may call finish() then.
   void finish();
-  // Takes leave of the servers as things are: for a job that was saved and goes on elsewhere. Instead of finish().
-  void leave();
+  // Takes leave of the servers as things are: for a job that was saved and goes on elsewhere, or with another engine.
+  // Instead of finish().
+  void leave(Goodbye why = Goodbye::kDone);
 
-  std::int64_t t() const { return step_.t; }  // the step that is under way
+  // What this worker takes to the next group. `in_order`: all ranks do so after the same step, and nobody was lost; then
+  // the strategy is drained first. The engine is of no use afterwards.
+  Holdings release(bool in_order);
+
+  std::int64_t t() const { return first_ + step_.t; }  // the step that is under way
   const std::vector<Bucket>& buckets() const { return bucketizer_.plan(); }
   Optimizer& optimizer() { return *optimizer_; }
   Strategy& strategy() { return *strategy_; }
@@ -86,6 +94,8 @@ class Engine {
   void visit(StateVisitor& v);
   // All state has been restored as it was before step t. Between construction and the first step.
   void go_on_from(std::int64_t t);
+
+  void skip_time() { step_began_ = world_.clock().now(); }  // what passed since the last step is no step's
 
   // Time and traffic outside of steps.
   const StepRecord& start_record() const { return start_; }
@@ -98,18 +108,21 @@ class Engine {
   std::function<void(const StepRecord&, const Traffic&)> on_record;
 
  private:
+  void adopt(const Holdings& mine, const Meeting& meeting);
   void set_lr();
   void bucket_ready(const Bucket& bucket);
   void hand_over(const Bucket& bucket);
   void clip_held();
   void note_trouble(double loss);
   bool exchange_health();
+  void heed_newcomers();
   void refuse_divergence();
   void heed_stop();
   StepRecord record_of(double began, double ended, const Traffic& traffic) const;
 
   Fabric& world_;
   FlatModel& model_;
+  std::int64_t first_;  // step of the job at which the strategy's count began
   const std::function<double(std::int64_t)> lr_;
   std::atomic<bool>* const stop_;
   std::optional<ServerHost> host_;  // of the parameter server beside this worker

@@ -6,7 +6,7 @@
 namespace slipstream {
 
 bool Health::exchange(std::int64_t t, const Report& mine) {
-  if (t < due_) return false;
+  if (!due(t)) return false;
   const bool news = !incoming_.empty();
   std::int64_t interval = 1;
   if (news) {

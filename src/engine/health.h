@@ -22,10 +22,13 @@ class Health {
     std::int64_t bad_step = -1;  // the first step whose loss was not finite; -1: none
     std::int64_t bad_slot = -1;  // the tensor that was found not finite; -1: none was
     std::int64_t wants_stop = 0;
+    std::int64_t somebody_waits = 0;  // to join
+    double owed_norm = 0;             // of what this worker owes
   };
 
   explicit Health(Fabric& net) : net_(net), all_(static_cast<std::size_t>(net.size())) {}
 
+  bool due(std::int64_t t) const { return t >= due_; }  // exchange() hands in a report
   // True when new reports of all ranks are in (see reports()). Call once a step, with the same t on all ranks.
   bool exchange(std::int64_t t, const Report& mine);
   // Waits until the reports that all ranks hand in now are there: for the end of a run, which no exchange follows.

@@ -251,7 +251,7 @@ std::unique_ptr<MeshFabric> join_through_store(Rendezvous at) {
     at.master_addr = address_towards(at.master_addr, at.master_port);
     at.master_port = 0;
     return std::make_unique<MeshFabric>(at, [&](int port) {
-      meeting.ranks = {{at.master_addr, port}};
+      meeting.ranks = {{0, {at.master_addr, port}}};
       if (!at.encrypted) meeting.key = at.key;
       const std::string text = meeting.to_text();
       store->set(key, Bytes(text.begin(), text.end()));
@@ -263,8 +263,8 @@ std::unique_ptr<MeshFabric> join_through_store(Rendezvous at) {
   } catch (const std::exception&) {
     fail<FabricError>("rank 0 did not join within {:.0f} s", at.join_timeout_seconds);
   }
-  at.master_addr = meeting.ranks.at(0).host;
-  at.master_port = meeting.ranks.at(0).port;
+  at.master_addr = meeting.ranks.at(0).address.host;
+  at.master_port = meeting.ranks.at(0).address.port;
   if (!at.encrypted) at.key = meeting.key;
   return std::make_unique<MeshFabric>(at);
 }

@@ -4,6 +4,7 @@
 #include <slipstream/base/error.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "fabric/mesh_sum.h"
 #include "fabric/own_address.h"
@@ -30,6 +31,8 @@ MeshOptions mesh_options(const Rendezvous& at, const std::string& address) {
   o.rank = at.rank;
   o.ranks = at.size + at.servers;
   o.workers = at.size;
+  o.serves = at.serves();
+  o.elastic = at.elastic();
   o.hub = {at.master_addr, at.master_port};
   o.supervised = at.supervised;
   o.key = at.key;
@@ -53,12 +56,26 @@ void tell_early(const Rendezvous& at, const std::string& why) {
   }
 }
 
+// One that nobody can reach, say because of a firewall, must not keep the others from going on.
+constexpr int kTriesOfNewcomer = 3;
+
+// Of an elastic job a group may fail before it has met: the rendezvous forms another.
+std::unique_ptr<Mesh> met(const MeshOptions& options, int tries) {
+  for (int left = tries;; --left) {
+    try {
+      return std::make_unique<Mesh>(options);
+    } catch (const GroupFailed&) {
+      if (left == 1) throw;
+    }
+  }
+}
+
 }  // namespace
 
 MeshFabric::MeshFabric(const Rendezvous& rendezvous, const std::function<void(int port)>& publish) : at_(rendezvous) {
   const int ranks = at_.size + at_.servers;
-  std::string address = "127.0.0.1";
-  if (ranks > 1) {
+  address_ = "127.0.0.1";
+  if (ranks > 1 || at_.elastic()) {
     if (at_.hosts) {
       const std::string chosen = at_.interface.empty() ? "" : interface_match(at_.interface, "");
       hub_ = std::make_unique<Hub>(HubOptions{.address = chosen.empty() ? resolved(at_.master_addr) : chosen,
@@ -69,16 +86,17 @@ MeshFabric::MeshFabric(const Rendezvous& rendezvous, const std::function<void(in
                                               .encrypted = at_.encrypted,
                                               .timeout_seconds = at_.timeout_seconds,
                                               .join_timeout_seconds = at_.join_timeout_seconds,
-                                              .tells = true});
+                                              .tells = true,
+                                              .elastic = {at_.min_workers, at_.max_workers}});
       at_.master_port = hub_->port();
       if (publish) publish(at_.master_port);
     }
     try {
       if (at_.interface.empty()) {
-        address = address_towards(at_.master_addr, at_.master_port);
+        address_ = address_towards(at_.master_addr, at_.master_port);
       } else {
-        address = interface_match(at_.interface, "");
-        if (address.empty()) {
+        address_ = interface_match(at_.interface, "");
+        if (address_.empty()) {
           fail<ConfigError>("there is no network interface '{}' with an IPv4 address here", at_.interface);
         }
       }
@@ -87,10 +105,10 @@ MeshFabric::MeshFabric(const Rendezvous& rendezvous, const std::function<void(in
       throw;
     }
   }
-  const std::string name = interface_match("", address);
-  interface_ = name.empty() ? address : address + " on " + name;
-  mesh_ = std::make_unique<Mesh>(mesh_options(at_, address));
-  hub_.reset();
+  const std::string name = interface_match("", address_);
+  interface_ = name.empty() ? address_ : address_ + " on " + name;
+  mesh_ = met(mesh_options(at_, address_), kTriesOfNewcomer);
+  if (!at_.elastic()) hub_.reset();
 }
 
 MeshFabric::~MeshFabric() = default;
@@ -165,7 +183,17 @@ InFlight MeshFabric::recv(int from, Tag tag, std::span<std::byte> bytes, std::sp
 void MeshFabric::announce(const std::string& text) { mesh_->core().fail(text); }
 
 Fabric::Servers MeshFabric::servers() const {
-  return at_.servers > 0 ? Servers{at_.servers, at_.size} : Fabric::servers();
+  return at_.servers > 0 ? Servers{mesh_->ranks() - size(), size()} : Fabric::servers();
+}
+
+void MeshFabric::regroup() {
+  if (!at_.elastic()) return Fabric::regroup();
+  MeshOptions options = mesh_options(at_, address_);
+  options.epoch = mesh_->epoch();
+  options.last_rank = mesh_->rank();
+  mesh_->leave();
+  numbers_.clear();
+  mesh_ = met(options, std::numeric_limits<int>::max());
 }
 
 void MeshFabric::listen(Tag tag, Listener* listener) { mesh_->core().listen(tag, listener); }

@@ -32,8 +32,8 @@ class MeshFabric final : public Fabric {
   explicit MeshFabric(const Rendezvous& rendezvous, const std::function<void(int port)>& publish = {});
   ~MeshFabric() override;
 
-  int rank() const override { return at_.rank; }
-  int size() const override { return at_.size; }
+  int rank() const override { return mesh_->rank(); }
+  int size() const override { return mesh_->workers(); }
   Clock& clock() override { return clock_; }
   using Fabric::sum;
   InFlight sum(std::span<float> values, Wire wire) override;
@@ -45,10 +45,13 @@ class MeshFabric final : public Fabric {
   void announce(const std::string& text) override;
   Servers servers() const override;
   void listen(Tag tag, Listener* listener) override;
+  void regroup() override;
+  bool somebody_waits_to_join() const override { return mesh_->somebody_waits_to_join(); }
 
   // From now on dense fp32 sums that are not short are this engine's.
   void use(std::unique_ptr<DenseSums> sums) { dense_ = std::move(sums); }
   const Rendezvous& at() const { return at_; }
+  bool serves() const { return rank() >= size(); }
   std::shared_ptr<MeshCore> core() { return mesh_->shared(); }
   const Mesh& mesh() const { return *mesh_; }
   // Which way the data goes, for people: "10.88.0.1 on e0".
@@ -57,10 +60,10 @@ class MeshFabric final : public Fabric {
  private:
   std::uint64_t* numbers(bool sends, int peer, Tag tag) { return &numbers_[{sends, peer, tag}]; }
 
-  Rendezvous at_;
+  Rendezvous at_;  // as this process was started
   SteadyClock clock_;
-  std::string interface_;
-  std::unique_ptr<Hub> hub_;  // where this process is the rendezvous, until all have joined
+  std::string address_, interface_;
+  std::unique_ptr<Hub> hub_;  // where this process is the rendezvous: until all have joined; of an elastic job, always
   std::unique_ptr<Mesh> mesh_;
   std::unique_ptr<DenseSums> dense_;
   std::map<std::tuple<bool, int, Tag>, std::uint64_t> numbers_;  // of the next message, by direction, peer and tag

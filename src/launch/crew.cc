@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace slipstream {
 namespace {
@@ -69,10 +71,12 @@ class TakenSignals {
 
 // The children that still run, and what is known of the others.
 struct Running {
-  std::vector<pid_t> pids;  // by member; 0 once it has ended
+  std::vector<pid_t> pids;           // by member; 0 once it has ended
+  std::vector<double> restart_at{};  // by member, when it is started again; 0: it is not
   CrewOutcome outcome;
-  bool ending = false;          // we asked them to end: how they do it says nothing
-  bool ended_well = false;      // one did
+  std::optional<CrewFailure> given_up;  // the first that is not started again while others go on
+  bool ending = false;                  // we asked them to end: how they do it says nothing
+  bool ended_well = false;              // one did
   bool ended_as_asked = false;  // one did so; those who live together end together, so the rest has little time left
 
   ~Running() {
@@ -82,7 +86,8 @@ struct Running {
     }
   }
   bool any() const {
-    return std::any_of(pids.begin(), pids.end(), [](pid_t pid) { return pid > 0; });
+    const bool one_comes = std::any_of(restart_at.begin(), restart_at.end(), [](double at) { return at > 0; });
+    return one_comes || std::any_of(pids.begin(), pids.end(), [](pid_t pid) { return pid > 0; });
   }
   void signal_all(int signal) const {
     for (pid_t pid : pids) {
@@ -97,7 +102,7 @@ struct Running {
       outcome.worst = 128 + SIGKILL;
     }
   }
-  void collect() {
+  void collect(const CrewRules& rules, double now) {
     for (std::size_t i = 0; i < pids.size(); ++i) {
       int status = 0;
       if (pids[i] == 0 || waitpid(pids[i], &status, WNOHANG) != pids[i]) continue;
@@ -107,42 +112,62 @@ struct Running {
       const int code = exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
       ended_well = ended_well || code == 0;
       if (ending || code == 0) continue;
-      outcome.worst = std::max(outcome.worst, code);
-      if (outcome.first_failure) continue;
-      outcome.first_failure = {
+      const CrewFailure failure{
           static_cast<int>(i), code,
           exited ? fmt::format("ended with exit code {}", code)
                  : fmt::format("was killed by signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status))),
           exited ? 0 : WTERMSIG(status)};
+      const auto again = rules.restart_after ? rules.restart_after(failure) : std::nullopt;
+      if (again && std::isinf(*again)) {
+        given_up = given_up.value_or(failure);
+        continue;
+      }
+      if (again) {
+        restart_at[i] = now + *again;
+        continue;
+      }
+      outcome.worst = std::max(outcome.worst, code);
+      if (!outcome.first_failure) outcome.first_failure = failure;
     }
+    if (ending || ended_well || outcome.first_failure) std::fill(restart_at.begin(), restart_at.end(), 0);
   }
 };
 
 }  // namespace
 
-CrewOutcome run_crew(std::vector<CrewMember> members, const std::function<void(const CrewFailure&)>& on_first_failure,
-                     double patience_seconds) {
+CrewOutcome run_crew(std::vector<CrewMember> members, const CrewRules& rules) {
   const SteadyClock clock;
   const TakenSignals signals;
   Running running;
   const pid_t self = getpid();
-  std::fflush(nullptr);  // or every child would print it again
-  for (CrewMember& member : members) {
+  const auto started = [&](CrewMember& member) {
+    std::fflush(nullptr);  // or every child would print it again
     const pid_t child = fork();
     if (child == 0) become(member, signals, self);
     if (child < 0) fail<ConfigError>("cannot start a process: {}; is `ulimit -u` reached?", std::strerror(errno));
-    running.pids.push_back(child);
-  }
+    return child;
+  };
+  for (CrewMember& member : members) running.pids.push_back(started(member));
+  running.restart_at.resize(members.size());
 
   double patience_ends = 0;  // when it is; 0: not in sight
   double deadline = 0;       // when those who still run are ended; 0: not in sight
-  while (running.collect(), running.any()) {
+  bool told_good_end = false;
+  while (running.collect(rules, clock.now()), running.any()) {
     if (running.outcome.first_failure && deadline == 0) {
       deadline = clock.now() + kGraceSeconds;
-      if (on_first_failure) on_first_failure(*running.outcome.first_failure);
+      if (rules.on_first_failure) rules.on_first_failure(*running.outcome.first_failure);
     }
-    if (running.ended_well && patience_seconds > 0 && patience_ends == 0)
-      patience_ends = clock.now() + patience_seconds;
+    if (running.ended_well && !std::exchange(told_good_end, true) && rules.on_first_good_end) rules.on_first_good_end();
+    if (running.ended_well && rules.patience_seconds > 0 && patience_ends == 0) {
+      patience_ends = clock.now() + rules.patience_seconds;
+    }
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (running.restart_at[i] == 0 || clock.now() < running.restart_at[i]) continue;
+      running.restart_at[i] = 0;
+      running.pids[i] = started(members[i]);
+    }
+    if (rules.on_tick) rules.on_tick(running.pids);
     if (patience_ends != 0 && clock.now() > patience_ends) running.blame_the_last();
     if (running.ended_as_asked && deadline == 0) deadline = clock.now() + kGraceSeconds;
     if (deadline != 0 && clock.now() > deadline) {
@@ -160,6 +185,10 @@ CrewOutcome run_crew(std::vector<CrewMember> members, const std::function<void(c
       running.signal_all(info.si_signo);
     }
     running.outcome.interrupted = running.ending = true;
+  }
+  if (!running.ended_well && !running.outcome.first_failure && running.given_up) {
+    running.outcome.first_failure = running.given_up;
+    running.outcome.worst = running.given_up->exit_code;
   }
   return std::move(running.outcome);
 }

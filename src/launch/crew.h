@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Crew: child processes that live and end together. Used by the local supervisor and by the lab.
+// Crew: child processes that live and end together, unless their owner wants one started again. Used by the local
+// supervisor and by the lab.
 //
 // No child outlives this process, however it ends. Ctrl-C and SIGTERM are passed on once, so that children can stop
 // cleanly; a second one kills. After the first failure, or the first end after Ctrl-C, the others have some seconds to
 // notice and end by themselves, then they are ended. To be called on the main thread of a program without other
 // children.
 #pragma once
+
+#include <sys/types.h>
 
 #include <functional>
 #include <optional>
@@ -33,9 +36,19 @@ struct CrewOutcome {
   int worst = 0;  // the largest exit code of those that were not asked to end
 };
 
-// `patience_seconds`: how long the others may still run once one has ended well; 0: as long as they like. One that does
-// not end in time counts as a failure.
-CrewOutcome run_crew(std::vector<CrewMember> members,
-                     const std::function<void(const CrewFailure&)>& on_first_failure = {}, double patience_seconds = 0);
+struct CrewRules {
+  std::function<void(const CrewFailure&)> on_first_failure{};
+  // How long the others may still run once one has ended well; 0: as long as they like. One that does not end in time
+  // counts as a failure.
+  double patience_seconds = 0;
+  // A member has failed. So many seconds later it is started again, and that was no failure; nothing: it was. Infinity: the
+  // others go on without it, and it was one only if none of them ends well.
+  std::function<std::optional<double>(const CrewFailure&)> restart_after{};
+  std::function<void()> on_first_good_end{};  // from then on nobody is started again
+  // Several times a second: the children by member, 0 where none runs.
+  std::function<void(const std::vector<pid_t>&)> on_tick{};
+};
+
+CrewOutcome run_crew(std::vector<CrewMember> members, const CrewRules& rules = {});
 
 }  // namespace slipstream

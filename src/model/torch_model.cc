@@ -8,6 +8,8 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
+#include <fstream>
+#include <iterator>
 #include <unordered_set>
 
 #include "base/vec.h"
@@ -204,6 +206,23 @@ void write_state_dict(const std::string& path, const NamedTensors& tensors) {
   }
   archive.writeEndOfFile();
   write_atomically(path, std::as_bytes(std::span(file)));
+}
+
+NamedTensors read_state_dict(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+  if (!file) fail<DataError>("{}: cannot be read; check the name and its permissions", path);
+  NamedTensors tensors;
+  try {
+    for (const auto& entry : torch::pickle_load(bytes).toGenericDict()) {
+      tensors.emplace_back(entry.key().toStringRef(), entry.value().toTensor());
+    }
+  } catch (const std::exception&) {
+    fail<DataError>(
+        "{}: at byte 0: this is not a dictionary of tensors as torch.save and model.pt have it, or it is damaged",
+        path);
+  }
+  return tensors;
 }
 
 void TorchModel::save_state_dict(const std::string& path) const {

@@ -21,6 +21,8 @@ namespace slipstream {
 
 // A file that Python's torch.load reads: a dictionary of name → tensor. Written atomically.
 void write_state_dict(const std::string& path, const NamedTensors& tensors);
+// A dictionary of tensors that this or Python's torch.save wrote; DataError, with the file, where it is none.
+NamedTensors read_state_dict(const std::string& path);
 
 class TorchModel {
  public:

@@ -56,6 +56,11 @@ void TrainConfig::describe(OptionSet& o) {
   o.text("resume", resume, kChangesSpeed,
          "go on from this checkpoint or the newest of this directory, bit for bit as if the run had never stopped; "
          "latest: the newest of --checkpoint-dir, or from the start where there is none");
+  o.text(
+      "init", init, kChangesResult,
+      "begin with the weights of this model.pt, safetensors file, checkpoint or --out of another run (read by rank 0)");
+  o.integer("eval_every", eval_every, {0, 1'000'000'000}, kChangesSpeed,
+            "evaluate on the test data every so many steps, with the mean of all workers' weights; 0: at the end only");
   o.integer("trace_steps", trace_steps, {0, 100000}, kChangesSpeed, "steps recorded in trace.json");
   o.boolean("json", json, kChangesSpeed, "print the summary as one line of JSON, and nothing else, on standard output");
   o.boolean("verbose", verbose, kChangesSpeed, "also print what the strategy decides on the way, such as its plan");

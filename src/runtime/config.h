@@ -30,6 +30,8 @@ struct TrainConfig {
   std::string checkpoint_dir;    // empty: out/checkpoints
   std::int64_t keep = 2;
   std::string resume;  // a checkpoint, a folder of them, or "latest": that of checkpoint_dir; empty: from the start
+  std::string init;    // a model to begin with; empty: drawn from the seed
+  std::int64_t eval_every = 0;  // steps; 0: at the end only
   std::int64_t trace_steps = 50;
   bool json = false;
   bool verbose = false;

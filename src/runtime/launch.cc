@@ -37,12 +37,16 @@ std::string first_node(const std::string& list) {
 }
 
 // One of `size` processes, the last of which are servers.
-void finish_worker(Placement& p, std::int64_t rank, std::int64_t size, std::int64_t servers) {
+void finish_worker(Placement& p, std::int64_t rank, std::int64_t size, const LaunchOptions& options) {
+  const std::int64_t servers = options.servers;
+  const bool elastic = !options.elastic.empty();  // then others may join
   if (size - servers < 1) {
     fail<ConfigError>("{}: a job needs at least one worker; {} processes with --servers {} leave {}", p.source, size,
                       servers, size - servers);
   }
-  if (rank >= size) fail<ConfigError>("{}: rank {} is outside a job of {} processes", p.source, rank, size);
+  if (rank >= size && !elastic) {
+    fail<ConfigError>("{}: rank {} is outside a job of {} processes", p.source, rank, size);
+  }
   p.at.rank = static_cast<int>(rank);
   p.at.size = static_cast<int>(size - servers);
   p.at.servers = static_cast<int>(servers);
@@ -69,6 +73,15 @@ void LaunchOptions::describe(OptionSet& o) {
       "(also: the environment variable SLIPSTREAM_SECRET)");
   o.integer("streams", streams, {0, 64}, kChangesSpeed,
             "connections to each peer; 0: one; several where it is far and TCP slows down at losses");
+  o.text("elastic", elastic, kChangesSpeed,
+         "MIN:MAX workers: when one is lost the others go on, as long as MIN are left; a local one is started again, "
+         "and others may join, up to MAX (also: MIN, with MAX as many as started)");
+  o.integer("max_restarts", max_restarts, {0, 1'000'000}, kChangesSpeed,
+            "--elastic: how many times in all a lost local process is started again");
+  o.text("chaos", chaos, kChangesSpeed,
+         "disturb the run to see that it survives: kills=N,freezes=M,cuts=K processes at random times (with --elastic; "
+         "cuts need --lab; freezes and cuts last as long as --timeout)");
+  o.integer("chaos_seed", chaos_seed, {0, 1'000'000'000}, kChangesSpeed, "seed of --chaos");
   o.choice("sums", sums, {"auto", "mesh", "c10d"}, kChangesSpeed, "engine of dense fp32 sums");
   o.text(
       "lab", lab, kChangesSpeed,
@@ -91,7 +104,9 @@ std::optional<std::array<std::byte, 32>> given_key(const LaunchOptions& options,
   return std::nullopt;
 }
 
-Placement place(const LaunchOptions& options, const Environment& environment) {
+namespace {
+
+Placement placed(const LaunchOptions& options, const Environment& environment) {
   const auto number = [&](const std::string& name) { return to_number(name, environment(name).value_or("0")); };
   Placement p;
   p.at.interface = !options.interface.empty() ? options.interface : environment("GLOO_SOCKET_IFNAME").value_or("");
@@ -129,7 +144,7 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
     if (!options.lab.empty() && !options.supervised()) {
       fail<ConfigError>("--lab makes the workers itself; leave out --rank and --world-size");
     }
-    finish_worker(p, options.rank, options.world_size, options.servers);
+    finish_worker(p, options.rank, options.world_size, options);
     p.at.master_addr = options.master_addr;
     p.at.master_port = options.master_port > 0 ? static_cast<int>(options.master_port) : 29500;
     p.at.hosts = p.at.rank == 0 && !options.supervised();
@@ -147,7 +162,7 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
   p.at.hosts = true;  // rank 0, narrowed down below
   if (environment("RANK") && environment("WORLD_SIZE")) {
     p.source = "torchrun";
-    finish_worker(p, number("RANK"), number("WORLD_SIZE"), options.servers);
+    finish_worker(p, number("RANK"), number("WORLD_SIZE"), options);
     p.at.master_addr = given_addr.empty() ? "127.0.0.1" : given_addr;
     p.at.master_port = given_port > 0 ? static_cast<int>(given_port) : 29500;
     // torchrun's agent holds a store on that port already; it tells the ranks where to meet.
@@ -158,7 +173,7 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
     }
   } else if (environment("OMPI_COMM_WORLD_RANK")) {
     p.source = "Open MPI";
-    finish_worker(p, number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE"), options.servers);
+    finish_worker(p, number("OMPI_COMM_WORLD_RANK"), number("OMPI_COMM_WORLD_SIZE"), options);
     if (given_addr.empty() && environment("OMPI_COMM_WORLD_LOCAL_SIZE") != environment("OMPI_COMM_WORLD_SIZE")) {
       fail<ConfigError>(
           "mpirun uses several hosts and does not tell where rank 0 runs; add -x MASTER_ADDR=HOST, the host "
@@ -169,7 +184,7 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
     p.at.master_port = given_port > 0 ? static_cast<int>(given_port) : port_of_job(job);
   } else if (environment("SLURM_PROCID") && environment("SLURM_STEP_NUM_TASKS")) {  // srun; sbatch alone sets no step
     p.source = "SLURM";
-    finish_worker(p, number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS"), options.servers);
+    finish_worker(p, number("SLURM_PROCID"), number("SLURM_STEP_NUM_TASKS"), options);
     p.at.master_addr =
         !given_addr.empty() ? given_addr : first_node(environment("SLURM_STEP_NODELIST").value_or("127.0.0.1"));
     p.at.master_port =
@@ -183,6 +198,44 @@ Placement place(const LaunchOptions& options, const Environment& environment) {
   }
   p.at.hosts = p.at.hosts && p.at.rank == 0;
   return p;
+}
+
+}  // namespace
+
+Placement place(const LaunchOptions& options, const Environment& environment) {
+  Placement p = placed(options, environment);
+  const int started = p.supervisor ? p.workers : p.at.size;
+  const Elastic elastic = elastic_range(options.elastic, started);
+  p.at.min_workers = elastic.min_workers;
+  p.at.max_workers = elastic.max_workers;
+  if (!elastic) return p;
+  if (options.sums == "c10d") fail<ConfigError>("--elastic needs the mesh for sums; leave out --sums c10d");
+  if (!p.at.store_prefix.empty()) {
+    fail<ConfigError>(
+        "--elastic does not go with torchrun, which restarts all workers of a machine when one is lost; use its "
+        "--max-restarts with our --checkpoint-every and --resume latest");
+  }
+  return p;
+}
+
+Elastic elastic_range(const std::string& text, int started) {
+  if (text.empty()) return {};
+  Elastic range{0, started};
+  const char* const end = text.data() + text.size();
+  const auto lower = std::from_chars(text.data(), end, range.min_workers);
+  bool good = lower.ec == std::errc{};
+  if (good && lower.ptr != end) {
+    good = *lower.ptr == ':';
+    const auto upper = std::from_chars(lower.ptr + 1, end, range.max_workers);
+    good = good && upper.ec == std::errc{} && upper.ptr == end;
+  }
+  if (!good || range.min_workers < 1 || range.max_workers < range.min_workers) {
+    fail<ConfigError>("--elastic {} is not MIN:MAX, such as 2:4: numbers of workers from 1 on", text);
+  }
+  if (started < range.min_workers || started > range.max_workers) {
+    fail<ConfigError>("--elastic {}: this job starts with {} workers, which is outside of it", text, started);
+  }
+  return range;
 }
 
 std::string slow_blas_warning(const std::string& maps) {

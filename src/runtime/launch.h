@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "wire/gathering.h"
+
 namespace slipstream {
 
 struct LaunchOptions {
@@ -31,7 +33,11 @@ struct LaunchOptions {
   std::string secret_file;  // empty: not given
   std::int64_t streams = 0;
   std::string sums = "auto";
-  std::string lab;         // empty: no lab
+  std::string lab;      // empty: no lab
+  std::string elastic;  // "MIN:MAX" workers; empty: the job ends with the first that is lost
+  std::int64_t max_restarts = 100;
+  std::string chaos;  // faults that the supervisor inflicts; empty: none
+  std::int64_t chaos_seed = 1;
   int supervisor_fd = -1;  // where a supervised worker tells what went wrong; -1: nobody supervises it
 
   bool supervised() const { return supervisor_fd >= 0; }
@@ -58,6 +64,9 @@ std::optional<std::array<std::byte, 32>> given_key(const LaunchOptions& options,
 
 // Throws ConfigError where flags or environment contradict each other.
 Placement place(const LaunchOptions& options, const Environment& environment);
+
+// --elastic of a job that starts with so many workers; ConfigError where it makes no sense.
+Elastic elastic_range(const std::string& text, int started);
 
 // Runs `command` (our own, without placement flags) as local workers, in a network lab if asked to, and waits for them.
 // Returns the exit code of the job.

@@ -46,4 +46,19 @@ void Ledger::write(const StepRecord& r, std::int64_t epoch, std::optional<std::u
   if (!file_) fail<ConfigError>("cannot write the ledger {}; is the disk full?", path_);
 }
 
+void Ledger::evaluated(std::int64_t steps, const std::string& metric, double value) {
+  file_ << fmt::format(R"({{"step":{},"{}":{:.6g}}})", steps, metric, value) << "\n" << std::flush;
+  if (!file_) fail<ConfigError>("cannot write the ledger {}; is the disk full?", path_);
+}
+
+void Ledger::regrouped(const Change& c) {
+  file_ << fmt::format(R"({{"step":{},"regroup":{},"done":{},"workers":{},"lost":{},"joined":{},"written_off":{:.6g},)"
+                       R"("recovery_ms":{:.3f},"why":{}}})",
+                       c.step, c.group, c.done, c.workers, c.lost, c.joined, c.written_off, 1e3 * c.seconds,
+                       nlohmann::json(c.why).dump())
+        << "\n"
+        << std::flush;
+  if (!file_) fail<ConfigError>("cannot write the ledger {}; is the disk full?", path_);
+}
+
 }  // namespace slipstream

@@ -21,6 +21,20 @@ class Ledger {
   explicit Ledger(const std::string& path, std::int64_t first_step = 0);
   void write(const StepRecord& record, std::int64_t epoch, std::optional<std::uint64_t> weights_hash);
 
+  // So many steps are done: a line of its own, with `metric` in place of a step's figures.
+  void evaluated(std::int64_t steps, const std::string& metric, double value);
+
+  // The group of workers has changed: a line of its own, with "regroup" in place of a step's figures.
+  struct Change {
+    std::int64_t step = 0;  // that comes next
+    std::int64_t done = 0;  // steps this rank had done
+    std::int64_t group = 0, workers = 0, lost = 0, joined = 0;
+    double written_off = 0;  // norm of what the lost ones owed
+    double seconds = 0;
+    std::string why;
+  };
+  void regrouped(const Change& change);
+
  private:
   std::string path_;
   std::ofstream file_;

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "base/hash.h"
+#include "base/vec.h"
 #include "engine/agreement.h"
 #include "engine/engine.h"
 #include "engine/groups.h"
@@ -18,27 +19,30 @@
 #include "fabric/c10d_sums.h"
 #include "model/torch_model.h"
 #include "runtime/checkpointer.h"
-#include "runtime/convert.h"
 #include "runtime/job_state.h"
 #include "runtime/launch.h"
+#include "runtime/model_file.h"
+#include "topology/average.h"
 
 namespace slipstream {
 namespace {
 
 std::atomic<bool> stop_flag{false};  // set by signal handlers, cleared by the engine that was stopped
 
-// Makes the tensors equal on all ranks: rank 0's values or, with `average` and floating point, the mean.
-void share(Fabric& net, std::vector<torch::Tensor>& tensors, bool average) {
+constexpr int kMean = -1;
+
+// Makes the tensors equal on all ranks: one rank's values or, with kMean and floating point, the mean.
+void share(Fabric& net, std::vector<torch::Tensor>& tensors, int source) {
   torch::NoGradGuard no_grad;
   for (torch::Tensor& t : tensors) {
-    const bool mean = average && t.is_floating_point();
+    const bool mean = source == kMean && t.is_floating_point();
     auto values = t.to(torch::kDouble).contiguous().view({-1});
-    // A sum with zeros from all but rank 0 is a broadcast. Each double goes as two floats, which is exact for what
+    // A sum with zeros from all others is a broadcast. Each double goes as two floats, which is exact for what
     // buffers hold: fp32 statistics, counters below 2^48.
     auto high = values.to(torch::kFloat);
     auto low = (values - high.to(torch::kDouble)).to(torch::kFloat).masked_fill(high.isinf(), 0);  // a mask's -inf
     auto both = torch::cat({high, low}).contiguous();
-    if (!mean && net.rank() != 0) both.zero_();
+    if (!mean && net.rank() != std::max(source, 0)) both.zero_();
     net.sum({both.data_ptr<float>(), static_cast<std::size_t>(both.numel())}).wait();
     auto halves = both.to(torch::kDouble).view({2, -1});
     auto result = halves[0] + halves[1];
@@ -51,6 +55,7 @@ void share(Fabric& net, std::vector<torch::Tensor>& tensors, bool average) {
 std::unique_ptr<Strategy> agreed_strategy(Fabric& world, TorchModel& model, const SessionOptions& options) {
   const auto configured = options.registry.configure(options.strategy, options.set);
   Facts facts{{"version", version()}, {"strategy", options.strategy}};
+  for (const auto& [name, value] : options.alike) facts.push_back({name, value});
   add_options(facts, configured.options);
   OptimizerOptions optimizer = options.optimizer;
   OptionSet described("optimizer");
@@ -73,94 +78,87 @@ std::unique_ptr<Strategy> agreed_strategy(Fabric& world, TorchModel& model, cons
 constexpr const char* kRandom = "random/torch";
 constexpr const char* kSteps = "steps";
 
-std::span<std::byte> bytes_of(const torch::Tensor& contiguous) {
-  return {static_cast<std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
-}
-
-// Torch's types and those of files.
-constexpr std::pair<torch::ScalarType, Dtype> kTypes[] = {
-    {torch::kFloat, Dtype::kF32},     {torch::kDouble, Dtype::kF64}, {torch::kHalf, Dtype::kF16},
-    {torch::kBFloat16, Dtype::kBf16}, {torch::kLong, Dtype::kI64},   {torch::kInt, Dtype::kI32},
-    {torch::kShort, Dtype::kI16},     {torch::kChar, Dtype::kI8},    {torch::kByte, Dtype::kU8},
-    {torch::kBool, Dtype::kBool}};
-
-std::optional<Dtype> type_of(const torch::Tensor& tensor) {
-  for (const auto& [torchs, ours] : kTypes) {
-    if (torchs == tensor.scalar_type()) return ours;
-  }
-  return {};
-}
-
-// The module's tensors beside its parameters, which are the flat model's.
-StateArchive archive_of(const std::string& name, const torch::Tensor& tensor) {
-  const auto type = type_of(tensor);
-  if (!type) fail<ConfigError>("'{}' is of a type that checkpoints do not have", name);
-  const torch::Tensor packed = tensor.detach().contiguous();
-  StateArchive one;
-  one.add({{name, *type, tensor.sizes().vec(), bytes_of(packed)}});
-  return one;
-}
-
-// The checkpoint's entry back into the tensor.
-void restore_tensor(const StateArchive& state, const std::string& name, torch::Tensor& tensor) {
-  torch::NoGradGuard no_grad;
-  for (const TensorView& saved : state.tensors({})) {
-    if (saved.name != name) continue;
-    torch::Tensor packed = torch::empty(tensor.sizes(), tensor.options());
-    const auto type = type_of(tensor);
-    if (!type || saved.dtype != *type || saved.data.size() != packed.nbytes()) break;
-    std::copy(saved.data.begin(), saved.data.end(), bytes_of(packed).begin());
-    tensor.copy_(packed);
-    return;
-  }
-  fail<ConfigError>("saved state has no '{}' of {} bytes; resume with the model it was saved with", name,
-                    tensor.nbytes());
-}
-
-// Copies with torch's types.
-NamedTensors as_torch(const std::vector<TensorView>& tensors) {
-  NamedTensors named;
-  for (const TensorView& tensor : tensors) {
-    const auto type = std::find_if(std::begin(kTypes), std::end(kTypes),
-                                   [&](const auto& pair) { return pair.second == tensor.dtype; });
-    if (type == std::end(kTypes)) {
-      fail<ConfigError>("tensor '{}' is of type {}, which torch does not have", tensor.name, to_text(tensor.dtype));
-    }
-    torch::Tensor copy = torch::empty(tensor.shape, type->first);
-    std::copy(tensor.data.begin(), tensor.data.end(), bytes_of(copy).begin());
-    named.emplace_back(tensor.name, copy);
-  }
-  return named;
-}
-
 }  // namespace
-
-void write_python_model(const std::string& path, const std::vector<TensorView>& tensors) {
-  write_state_dict(path, as_torch(tensors));
-}
 
 struct Session::State {
   Fabric& world;
   TorchModel model;
-  Engine engine;
-  std::optional<Pace> pace;  // empty: alone, or simulated
-  CheckpointOptions saving;
+  const SessionOptions options;
+  std::optional<Engine> engine;             // of the present group
+  std::optional<Pace> pace;                 // empty: alone, or simulated
   CheckpointMeta job;                       // all but step and files
   std::optional<Checkpointer> checkpoints;  // empty: none on the way
   bool held = false;
+  Holdings holdings;  // from one group to the next
 
-  State(Fabric& fabric, const ModuleTensors& module, const SessionOptions& options)
-      : world(fabric),
-        model(module),
-        engine(fabric, model.flat(), agreed_strategy(fabric, model, options),
-               {.optimizer = options.optimizer, .lr = options.lr, .own_step = options.own_step, .stop = &stop_flag}),
-        saving(options.checkpoint) {
-    if (fabric.size() > 1 && fabric.can_listen()) pace.emplace(fabric);
-    describe_job(options);
+  State(Fabric& fabric, const ModuleTensors& module, const SessionOptions& given)
+      : world(fabric), model(module), options(given) {}
+
+  // A group of workers has formed, of which some may have trained already: everything that is of the group is made for
+  // it. If it throws nothing is lost: the holdings are as they were.
+  Meeting start(Session& session) {
+    auto strategy = agreed_strategy(world, model, options);
+    const Meeting meeting = meet(world, holdings);
+    engine.emplace(world, model.flat(), std::move(strategy),
+                   EngineOptions{.optimizer = options.optimizer,
+                                 .lr = options.lr,
+                                 .own_step = options.own_step,
+                                 .stop = &stop_flag,
+                                 .brings = &holdings,
+                                 .meeting = meeting});
+    share(world, model.others(), meeting.source);
+    if (options.loop) {
+      FromSource taken(world, meeting.source);
+      options.loop(taken);
+    }
+    if (world.size() > 1 && world.can_listen()) pace.emplace(world);
+    describe_job();
     open_checkpoints();
+    engine->on_taken = [this](const Bucket& bucket) {
+      begin_step();
+      model.seal(bucket.first_slot, bucket.end_slot);
+    };
+    engine->on_record = [this, &session](const StepRecord& record, const Traffic& traffic) {
+      model.unseal();
+      if (session.on_record) session.on_record(record, traffic);
+    };
+    holdings = {};
+    return meeting;
   }
 
-  void describe_job(const SessionOptions& options) {
+  // The same until a group holds: somebody may be lost before all have what they need.
+  Meeting start_for_sure(Session& session) {
+    for (;;) {
+      try {
+        return start(session);
+      } catch (const GroupFailed&) {
+        end_group();
+        world.regroup();
+      }
+    }
+  }
+
+  // What this rank holds goes along; everything of the group ends.
+  void leave_group(bool in_order) {
+    try {
+      if (in_order && checkpoints) checkpoints->finish();
+      holdings = engine->release(in_order);
+    } catch (const GroupFailed&) {  // it was in order no longer
+      holdings = engine->release(false);
+    }
+    end_group();
+  }
+
+  void end_group() {
+    checkpoints.reset();
+    pace.reset();
+    engine.reset();
+    model.unseal();
+    model.zero_gradients();
+  }
+
+  void describe_job() {
+    job = {};
     const auto servers = world.servers();
     job.workers = world.size();
     job.servers = servers.first >= world.size() ? servers.count : 0;
@@ -180,14 +178,15 @@ struct Session::State {
   }
 
   void open_checkpoints() {
+    const CheckpointOptions& saving = options.checkpoint;
     const auto every = CheckpointEvery::parse(saving.every);
     if (every.never()) return;
-    checkpoints.emplace(world, Checkpointer::Options{saving.folder, every, saving.keep, saving.warn}, job, engine.t());
+    checkpoints.emplace(world, Checkpointer::Options{saving.folder, every, saving.keep, saving.warn}, job, engine->t());
   }
 
   StateArchive snapshot() {
     StateArchive state;
-    save_state(state, engine, model.flat());
+    save_state(state, *engine, model.flat());
     const auto add = [&state](const std::string& name, const torch::Tensor& tensor) {
       StateArchive one = archive_of(name, tensor);
       state.take(one, name);
@@ -195,6 +194,7 @@ struct Session::State {
     for (std::size_t i = 0; i < model.others().size(); ++i) {
       add(kBufferPrefix + model.other_names()[i], model.others()[i]);
     }
+    if (options.loop) state.save("loop/", options.loop);
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     const std::lock_guard lock(generator.mutex());
     add(kRandom, generator.get_state());
@@ -202,7 +202,13 @@ struct Session::State {
   }
 
   void restore(const StateArchive& state, std::int64_t next_step) {
-    restore_state(state, engine, model.flat(), next_step);
+    restore_state(state, *engine, model.flat(), next_step);
+    restore_rest(state);
+  }
+
+  // All but what the engine and the weights are made of.
+  void restore_rest(const StateArchive& state) {
+    if (options.loop) state.restore("loop/", options.loop);
     for (std::size_t i = 0; i < model.others().size(); ++i) {
       restore_tensor(state, kBufferPrefix + model.other_names()[i], model.others()[i]);
     }
@@ -214,12 +220,12 @@ struct Session::State {
   }
 
   void stepped() {
-    if (checkpoints) checkpoints->after_step(engine.t(), [this] { return snapshot(); });
+    if (checkpoints) checkpoints->after_step(engine->t(), [this] { return snapshot(); });
   }
 
   // Step t has data of this rank: from here on it cannot be taken back.
   void begin_step() {
-    if (pace) pace->begins(engine.t());
+    if (pace) pace->begins(engine->t());
   }
 };
 
@@ -229,18 +235,10 @@ Session::Session(Fabric& world, const torch::nn::Module& module, const SessionOp
 Session::Session(Fabric& world, const ModuleTensors& module, const SessionOptions& options)
     : state_(std::make_unique<State>(world, module, options)) {
   State& s = *state_;
-  share(world, s.model.others(), false);
+  s.start_for_sure(*this);
   s.model.on_gradient([&s](std::size_t slot) {
-    if (!s.held) s.engine.slot_ready(slot);
+    if (!s.held) s.engine->slot_ready(slot);
   });
-  s.engine.on_taken = [&s](const Bucket& bucket) {
-    s.begin_step();
-    s.model.seal(bucket.first_slot, bucket.end_slot);
-  };
-  s.engine.on_record = [this](const StepRecord& record, const Traffic& traffic) {
-    state_->model.unseal();
-    if (on_record) on_record(record, traffic);
-  };
 }
 
 Session::~Session() = default;
@@ -248,7 +246,7 @@ Session::~Session() = default;
 const StepRecord& Session::step(double loss) {
   state_->model.settle_gradients();
   state_->begin_step();
-  const StepRecord& record = state_->engine.step(loss);
+  const StepRecord& record = state_->engine->step(loss);
   state_->stepped();
   return record;
 }
@@ -256,14 +254,14 @@ const StepRecord& Session::step(double loss) {
 Session::Hold Session::hold() { return Hold(state_->held); }
 void Session::zero_grad() { state_->model.zero_gradients(); }
 
-void Session::set_lr_factor(std::size_t group, double factor) { state_->engine.set_lr_factor(group, factor); }
+void Session::set_lr_factor(std::size_t group, double factor) { state_->engine->set_lr_factor(group, factor); }
 
 void Session::join() {
   State& s = *state_;
   // After a backward pass whose gradients left without a step() the ranks stand as they are: all must have done the same.
-  if (!s.pace || s.pace->begun(s.engine.t())) return;
-  while (s.pace->someone_goes_on(s.engine.t())) {
-    s.engine.step_without_data();
+  if (!s.pace || s.pace->begun(s.engine->t())) return;
+  while (s.pace->someone_goes_on(s.engine->t())) {
+    s.engine->step_without_data();
     s.stepped();
   }
 }
@@ -271,7 +269,7 @@ void Session::join() {
 void Session::finish() {
   join();
   if (state_->checkpoints) state_->checkpoints->finish();
-  state_->engine.finish();
+  state_->engine->finish();
   average_buffers();
 }
 
@@ -282,10 +280,10 @@ void Session::save_checkpoint(const std::string& folder) {
   Checkpointer now(s.world,
                    {folder,
                     {},
-                    folder == s.saving.folder ? s.saving.keep : 0,
+                    folder == s.options.checkpoint.folder ? s.options.checkpoint.keep : 0,
                     [&reason](const std::string& text) { reason = text; }},
-                   s.job, s.engine.t());
-  now.save(s.engine.t(), [&s] { return s.snapshot(); });
+                   s.job, s.engine->t());
+  now.save(s.engine->t(), [&s] { return s.snapshot(); });
   if (!now.finish()) {
     fail<ConfigError>("cannot save to {}: {}", folder, reason.empty() ? "another rank could not write" : reason);
   }
@@ -293,7 +291,7 @@ void Session::save_checkpoint(const std::string& folder) {
 
 std::int64_t Session::resume(const std::string& where) {
   State& s = *state_;
-  check(s.engine.t() == 0, "resume() after {} steps; it comes before the first", s.engine.t());
+  check(s.engine->t() == 0, "resume() after {} steps; it comes before the first", s.engine->t());
   const auto checkpoint = find_checkpoint(where);
   const CheckpointMeta saved = CheckpointMeta::read(checkpoint);
   const std::string text = saved.to_json();
@@ -302,16 +300,33 @@ std::int64_t Session::resume(const std::string& where) {
                 {"hash of its meta.json", fmt::format("{:016x}", hash_bytes(std::as_bytes(std::span(text))))}},
                "let all ranks resume from one folder that all of them see");
   s.job.require_fits(saved, checkpoint);
-  s.restore(read_rank(checkpoint, saved, s.world.rank()), saved.step);
-  s.checkpoints.reset();
-  s.open_checkpoints();  // counts from here
+  if (s.job.same_group(saved)) {
+    s.restore(read_rank(checkpoint, saved, s.world.rank()), saved.step);
+    s.checkpoints.reset();
+    s.open_checkpoints();  // counts from here
+    return saved.step;
+  }
+  // Another number of workers or servers: as if the group had changed.
+  s.holdings = holdings_from(checkpoint, saved, s.model.flat(), s.world.rank(), s.world.size());
+  if (s.holdings.steps >= 0) s.restore_rest(read_rank(checkpoint, saved, s.world.rank()));
+  s.engine->leave(Goodbye::kBackSoon);
+  s.end_group();
+  s.start_for_sure(*this);
   return saved.step;
+}
+
+Regrouped Session::regroup(bool in_order) {
+  State& s = *state_;
+  s.leave_group(in_order);
+  s.world.regroup();
+  const Meeting meeting = s.start_for_sure(*this);
+  return {meeting.lost, meeting.joined, meeting.written_off};
 }
 
 NamedTensors Session::state() {
   StateArchive archive;
-  save_state(archive, state_->engine, state_->model.flat());
-  archive.put(kSteps, state_->engine.t());
+  save_state(archive, *state_->engine, state_->model.flat());
+  archive.put(kSteps, state_->engine->t());
   return as_torch(archive.tensors({}));
 }
 
@@ -327,10 +342,39 @@ void Session::set_state(const NamedTensors& state) {
     archive.take(one, name);
   }
   if (steps < 0) fail<ConfigError>("saved state has no '{}'; it is not a session's", kSteps);
-  restore_state(archive, state_->engine, state_->model.flat(), steps);
+  restore_state(archive, *state_->engine, state_->model.flat(), steps);
 }
 
-void Session::average_buffers() { share(state_->world, state_->model.others(), true); }
+struct Session::Average::Own {
+  State& state;
+  std::vector<float> weights;
+  std::vector<torch::Tensor> others;
+};
+
+Session::Average::Average(std::unique_ptr<Own> own) : own_(std::move(own)) {}
+Session::Average::Average(Average&&) noexcept = default;
+
+Session::Average::~Average() {
+  if (!own_) return;
+  State& s = own_->state;
+  torch::NoGradGuard no_grad;
+  vec::copy(s.model.flat().weights(), std::span(own_->weights));
+  for (std::size_t i = 0; i < own_->others.size(); ++i) s.model.others()[i].copy_(own_->others[i]);
+  if (s.engine) s.engine->skip_time();
+}
+
+Session::Average Session::average() {
+  State& s = *state_;
+  const auto weights = s.model.flat().weights();
+  auto own = std::make_unique<Average::Own>(Average::Own{s, {weights.begin(), weights.end()}, {}});
+  for (const torch::Tensor& other : s.model.others()) own->others.push_back(other.clone());
+  Average kept(std::move(own));  // restores also where a collective fails
+  slipstream::average(s.world, weights);
+  share(s.world, s.model.others(), kMean);
+  return kept;
+}
+
+void Session::average_buffers() { share(state_->world, state_->model.others(), kMean); }
 void Session::save(const std::string& path) const { state_->model.save_state_dict(path); }
 std::uint64_t Session::weights_hash() { return hash_bytes(std::as_bytes(state_->model.flat().weights())); }
 
@@ -344,7 +388,7 @@ bool Session::agreement() {
 bool Session::stop_requested() noexcept { return stop_flag.load(std::memory_order_relaxed); }
 void Session::request_stop() noexcept { stop_flag.store(true, std::memory_order_relaxed); }
 FlatModel& Session::model() { return state_->model.flat(); }
-std::int64_t Session::steps() const { return state_->engine.t(); }
+std::int64_t Session::steps() const { return state_->engine->t(); }
 
 std::unique_ptr<Fabric> join() {
   const Placement placement = place({}, process_environment());

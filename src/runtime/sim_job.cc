@@ -16,7 +16,7 @@
 namespace slipstream {
 namespace {
 
-// Rank 0's is what the engine makes everybody's.
+// Rank 0's is what the engine makes everybody's, unless one brings weights of a trained model.
 FlatModel first_model(const SimJobOptions& options, int rank) {
   FlatModel model(options.task->parameters());
   if (rank == 0) options.task->init(model.weights(), options.seed);
@@ -31,17 +31,41 @@ class SimWorker {
         port_(port),
         result_(result),
         model_(first_model(options, port.rank())),
+        brings_(brought()),
+        meeting_(brings_ ? meet(port, *brings_) : Meeting{}),
         engine_(port, model_, options.make_strategy(),
                 {.optimizer = options.optimizer,
                  .lr = options.lr,
                  .health = options.health,
-                 .bytes_scale = options.world.bytes_scale}) {}
+                 .bytes_scale = options.world.bytes_scale,
+                 .brings = brings_ ? &*brings_ : nullptr,
+                 .meeting = meeting_}) {}
 
   void run(SimJobState& saved) {
+    try {
+      train(saved);
+    } catch (const FabricError&) {
+      result_.left = engine_.release(false);
+      throw;
+    }
+  }
+
+ private:
+  // From another group; nothing: this is the first, or one that goes on as it was.
+  std::optional<Holdings> brought() const {
+    if (!options_.bring.empty()) return options_.bring[static_cast<std::size_t>(port_.rank())];
+    if (options_.resume_from.empty()) return {};
+    const auto checkpoint = find_checkpoint(options_.resume_from);
+    const CheckpointMeta saved = CheckpointMeta::read(checkpoint);
+    if (saved.same_group(description())) return {};
+    return holdings_from(checkpoint, saved, model_, port_.rank(), port_.size());
+  }
+
+  void train(SimJobState& saved) {
     result_.start = engine_.start_record();
     const auto rank = static_cast<std::size_t>(port_.rank());
     if (options_.resume) restore_state(options_.resume->ranks[rank], engine_, model_, options_.resume->next_step);
-    if (!options_.resume_from.empty()) resume_from_files();
+    if (!options_.resume_from.empty() && !brings_) resume_from_files();
     if (options_.checkpoints) checkpointer_.emplace(port_, *options_.checkpoints, description(), engine_.t());
     const std::int64_t end = std::min(options_.steps, options_.stop_after.value_or(options_.steps));
     while (engine_.t() < end) one_step();
@@ -58,7 +82,6 @@ class SimWorker {
     result_.weights.assign(model_.weights().begin(), model_.weights().end());
   }
 
- private:
   void one_step() {
     const std::int64_t t = engine_.t();
     port_.mark_step(t);
@@ -108,6 +131,8 @@ class SimWorker {
   SimPort& port_;
   SimRankResult& result_;
   FlatModel model_;
+  const std::optional<Holdings> brings_;
+  const Meeting meeting_;
   Engine engine_;
   std::optional<Checkpointer> checkpointer_;
 };

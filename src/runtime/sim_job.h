@@ -10,6 +10,9 @@
 // Save and resume: with `stop_after` the job ends between two steps without on_finish and `saved` holds all state;
 // given as `resume` to the same options it goes on from there. With `checkpoints` it saves files on the way, as a Session
 // does, and `resume_from` goes on from one of them.
+//
+// Elastic jobs: a job is one group. Where it fails, the survivors' results say what they take along; given as `bring` to
+// another job, of any number of ranks, training goes on there.
 #pragma once
 
 #include <slipstream/engine/step_record.h>
@@ -24,6 +27,7 @@
 #include <vector>
 
 #include "checkpoint/state_archive.h"
+#include "engine/regroup.h"
 #include "fabric/sim_world.h"
 #include "runtime/checkpointer.h"
 #include "task/toy.h"
@@ -54,6 +58,8 @@ struct SimJobOptions {
   std::optional<std::int64_t> stop_after;  // stop and save once so many steps of the job are done
   const SimJobState* resume = nullptr;
 
+  std::vector<Holdings> bring;  // by rank, to a later group of an elastic job; empty: all are new
+
   std::optional<Checkpointer::Options> checkpoints;
   std::filesystem::path resume_from;  // a checkpoint, or a folder of them; empty: from the start
 
@@ -68,6 +74,7 @@ struct SimRankResult {
   std::vector<float> weights;        // at the end; empty where the rank did not finish
   std::vector<SimStepRecord> steps;  // those it completed
   SimStepRecord start, finish;       // traffic and time of on_start and on_finish
+  std::optional<Holdings> left;      // where its group failed while it trained: for the next one
 };
 
 struct SimServerResult {

@@ -9,40 +9,65 @@
 #include <nlohmann/json.hpp>
 
 namespace slipstream {
+namespace {
 
-double StepStatistics::median_ms(const Field& field) const {
-  std::vector<double> values;
-  for (std::size_t i = first(); i < records_.size(); ++i) values.push_back(field(records_[i]));
+double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
-  return 1e3 * *middle;
+  return *middle;
+}
+
+void add_to(StepRecord& sum, const StepRecord& one) {
+  for (const auto field :
+       {&StepRecord::seconds, &StepRecord::compute_seconds, &StepRecord::update_seconds, &StepRecord::encode_seconds,
+        &StepRecord::exposed_seconds, &StepRecord::wire_seconds, &StepRecord::background_wire_seconds,
+        &StepRecord::background_exposed_seconds, &StepRecord::bytes_sent, &StepRecord::bytes_received}) {
+    sum.*field += one.*field;
+  }
+}
+
+}  // namespace
+
+void StepStatistics::add(const StepRecord& record) {
+  add_to(all_, record);
+  const std::int64_t later = steps_++ - kSkippedSteps;
+  if (later < 0) {
+    early_.push_back(record);
+    return;
+  }
+  add_to(later_, record);
+  if (later % stride_ != 0) return;
+  sample_.push_back(record);
+  sample_.back().news = {};
+  if (sample_.size() < kMostSampled) return;
+  for (std::size_t i = 1; 2 * i < sample_.size(); ++i) sample_[i] = std::move(sample_[2 * i]);
+  sample_.resize(sample_.size() / 2);
+  stride_ *= 2;
+}
+
+double StepStatistics::median_ms(const Field& field) const {
+  std::vector<double> values;
+  for (const StepRecord& record : sample_.empty() ? early_ : sample_) values.push_back(field(record));
+  return 1e3 * median(std::move(values));
 }
 
 double StepStatistics::mean(const Field& field) const {
-  double sum = 0;
-  for (const StepRecord& record : records_) sum += field(record);
-  return records_.empty() ? 0 : sum / static_cast<double>(records_.size());
-}
-
-double StepStatistics::total(const Field& field) const {
-  double sum = 0;
-  for (std::size_t i = first(); i < records_.size(); ++i) sum += field(records_[i]);
-  return sum;
+  return steps_ == 0 ? 0 : field(all_) / static_cast<double>(steps_);
 }
 
 double StepStatistics::mean_ms(const Field& field) const {
-  return records_.empty() ? 0 : 1e3 * total(field) / static_cast<double>(records_.size() - first());
+  return steps_ == 0 ? 0 : 1e3 * field(counted()) / static_cast<double>(counted_steps());
 }
 
 double StepStatistics::hidden(const Field& exposed, const Field& wire) const {
-  const double seconds = total(wire);
-  return seconds > 0 ? std::clamp(1 - total(exposed) / seconds, 0.0, 1.0) : 1.0;
+  const double seconds = wire(counted());
+  return seconds > 0 ? std::clamp(1 - exposed(counted()) / seconds, 0.0, 1.0) : 1.0;
 }
 
 double StepStatistics::efficiency() const {
-  const double all = total(&StepRecord::seconds);
-  return all > 0 ? total(&StepRecord::useful_seconds) / all : 1.0;
+  const double all = counted().seconds;
+  return all > 0 ? counted().useful_seconds() / all : 1.0;
 }
 
 namespace {
@@ -93,14 +118,23 @@ std::string Summary::to_json() const {
   j["bytes_received_per_step"] = rounded(steps.mean(&StepRecord::bytes_received));
   j["final_loss"] = rounded(final_loss);
   j[metric] = rounded(metric_value);
+  if (!recoveries.empty()) {
+    j["workers_lost_times"] = recoveries.size();
+    j["recovery_ms_median"] = rounded(1e3 * median(recoveries));
+    j["recovery_ms_max"] = rounded(1e3 * *std::max_element(recoveries.begin(), recoveries.end()));
+  }
   j["agreement"] = agreement;
   j["interrupted"] = interrupted;
   return j.dump();
 }
 
+std::string metric_text(const std::string& metric, double value) {
+  return metric == "test_accuracy" ? fmt::format("test accuracy {:.2f} %", 100 * value)
+                                   : fmt::format("test loss {:.4f}", value);
+}
+
 std::string Summary::to_text() const {
-  const std::string result = metric == "test_accuracy" ? fmt::format("test accuracy {:.2f} %", 100 * metric_value)
-                                                       : fmt::format("test loss {:.4f}", metric_value);
+  const std::string result = metric_text(metric, metric_value);
   std::string text = fmt::format(
       "{}{} steps in {:.1f} s, {:.0f} samples/s, last loss {:.4f}, {}\n"
       "a step took {:.1f} ms: computing {:.1f}, encoding {:.1f}, waiting {:.1f} ({:.0f} % computing)\n"
@@ -111,6 +145,10 @@ std::string Summary::to_text() const {
       steps.mean_ms(&StepRecord::encode_seconds), steps.mean_ms(&StepRecord::exposed_seconds), 100 * steps.efficiency(),
       steps.mean(&StepRecord::bytes_sent) / 1e6, 100 * steps.hidden_fraction(), workers,
       agreement ? "are bit-identical" : "DIFFER: this is a bug, please report it");
+  if (!recoveries.empty()) {
+    text += fmt::format("workers were lost {} times; the others went on after {:.2f} s (median), {:.2f} s at most\n",
+                        recoveries.size(), median(recoveries), *std::max_element(recoveries.begin(), recoveries.end()));
+  }
   text += out.empty() ? "nothing was kept; --out DIR keeps the model, summary, ledger and trace\n"
                       : fmt::format("results are in {}\n", out);
   return text;

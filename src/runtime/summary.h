@@ -13,13 +13,14 @@
 
 namespace slipstream {
 
-// Collects the step records of one rank.
+// Collects the step records of one rank, in bounded memory: sums of all steps, and a sample of at most kMostSampled of
+// them, evenly spread, for medians.
 class StepStatistics {
  public:
-  void add(const StepRecord& record) { records_.push_back(record); }
-  std::int64_t steps() const { return static_cast<std::int64_t>(records_.size()); }
+  void add(const StepRecord& record);
+  std::int64_t steps() const { return steps_; }
 
-  // Of a step's record: a member such as &StepRecord::seconds, or &StepRecord::useful_seconds.
+  // Of a step's record, and linear in it: a member such as &StepRecord::seconds, or &StepRecord::useful_seconds.
   using Field = std::function<double(const StepRecord&)>;
   double median_ms(const Field& field) const;
   double mean_ms(const Field& field) const;  // without the same steps
@@ -33,15 +34,23 @@ class StepStatistics {
   // many where a periodic strategy waits.)
   double efficiency() const;
 
- private:
-  static constexpr std::size_t kSkippedSteps = 5;
-  std::size_t first() const { return records_.size() > kSkippedSteps ? kSkippedSteps : 0; }
+  static constexpr std::size_t kMostSampled = 4096;
 
-  double total(const Field& field) const;
+ private:
+  static constexpr std::int64_t kSkippedSteps = 5;
+  const StepRecord& counted() const { return steps_ > kSkippedSteps ? later_ : all_; }
+  std::int64_t counted_steps() const { return steps_ > kSkippedSteps ? steps_ - kSkippedSteps : steps_; }
+
   double hidden(const Field& exposed, const Field& wire) const;
 
-  std::vector<StepRecord> records_;
+  std::int64_t steps_ = 0;
+  StepRecord all_, later_;                  // sums: of all steps, and without the skipped ones
+  std::vector<StepRecord> early_, sample_;  // the skipped ones; every stride_-th of the others
+  std::int64_t stride_ = 1;
 };
+
+// "test accuracy 87.25 %" or "test loss 1.9628", of the metrics "test_accuracy" and "test_loss".
+std::string metric_text(const std::string& metric, double value);
 
 struct Summary {
   std::string strategy, task, model, optimizer;
@@ -50,6 +59,8 @@ struct Summary {
   std::int64_t parameters = 0, workers = 1, servers = 0, first_step = 0, seed = 0, batch = 0;
   double lr = 0, wall_seconds = 0, samples_per_second = 0, final_loss = 0;
   StepStatistics steps;
+  std::vector<double>
+      recoveries;      // of an elastic job: seconds from the loss of a worker to the next group's first step
   std::string metric;  // "test_accuracy" or "test_loss"
   double metric_value = 0;
   bool agreement = false;

@@ -2,19 +2,27 @@
 //
 // The local supervisor: holds the rendezvous, so that any worker may die, and names the one that did.
 #include <fcntl.h>
+#include <linux/close_range.h>
+#include <slipstream/base/clock.h>
 #include <slipstream/base/error.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <set>
 #include <thread>
 
 #include "lab/lab.h"
 #include "launch/crew.h"
+#include "runtime/chaos.h"
 #include "runtime/launch.h"
 #include "wire/hub.h"
 
@@ -49,6 +57,13 @@ class Complaints {
   int ends_[2];
 };
 
+// In a child: of the files that are open, only this one beside the standard ones stays so in the command. A connection of
+// the hub's that lived on in a worker would not end when the hub closes it.
+void keep_open_only(int file) {
+  close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+  fcntl(file, F_SETFD, 0);
+}
+
 // A worker that got SIGINT or SIGTERM stops all workers at one step, and they end with this code; the first of them is
 // not to be blamed, nor the rest to be hurried.
 bool stopped_on_request(const CrewFailure& failure) {
@@ -61,26 +76,138 @@ int job_exit_code(const CrewFailure& first) {
   return first.exit_code >= 126 ? FabricError("").exit_code() : first.exit_code;
 }
 
+// What the supervisor of an elastic job does about its processes: it starts lost ones again, ends silent ones, and
+// inflicts --chaos. The crew's thread, but for silent().
+class Survival {
+ public:
+  Survival(const LaunchOptions& options, int workers, Elastic elastic, const Lab* lab)
+      : options_(options), workers_(workers), elastic_(elastic), lab_(lab) {
+    if (!options.chaos.empty()) chaos_.emplace(options.chaos, static_cast<std::uint64_t>(options.chaos_seed));
+    if (chaos_ && !elastic) fail<ConfigError>("--chaos ends a job that is not --elastic; add --elastic MIN:MAX");
+    if (chaos_ && chaos_->cuts() && lab == nullptr) {
+      fail<ConfigError>("--chaos cuts=… takes cables out of a --lab; add one, such as --lab none");
+    }
+  }
+
+  // From the hub's thread: the process shows no life. It is killed, and then started again like any that is lost.
+  void silent(int seat) {
+    const std::lock_guard lock(mutex_);
+    silent_.push_back(seat);
+  }
+
+  // From the hub's thread: there will be no other group.
+  void hopeless() { hopeless_ = true; }
+
+  // Lost processes come back after a second, then two, four, …; one that trained for a minute begins anew.
+  std::optional<double> restart_after(const CrewFailure& failure, Hub& hub) {
+    const bool users_fault = failure.signal == 0 && failure.exit_code < 126 && failure.exit_code != kFabricCode;
+    if (!elastic_ || users_fault || hopeless_) return {};
+    hub.announce(fmt::format("{} {}", name(failure.member), failure.how));
+    plug_in(failure.member);
+    if (total_ >= options_.max_restarts) {
+      std::fprintf(stderr, "slipstream: %s %s; --max-restarts %lld is reached, so it is not started again\n",
+                   name(failure.member).c_str(), failure.how.c_str(), static_cast<long long>(options_.max_restarts));
+      return std::numeric_limits<double>::infinity();  // the others go on without it
+    }
+    ++total_;
+    Restarts& restarts = restarts_[failure.member];
+    const double now = clock_.now();
+    restarts.in_a_row = now - restarts.last > kCalmSeconds ? 0 : restarts.in_a_row + 1;
+    restarts.last = now;
+    return std::min(kLongestDelay, kFirstDelay * static_cast<double>(1 << std::min(restarts.in_a_row, 6)));
+  }
+
+  void tick(const std::vector<pid_t>& pids, const Hub& hub) {
+    {
+      const std::lock_guard lock(mutex_);
+      for (const int seat : silent_) {
+        if (seat < static_cast<int>(pids.size()) && pids[static_cast<std::size_t>(seat)] > 0) {
+          kill(pids[static_cast<std::size_t>(seat)], SIGKILL);
+        }
+      }
+      silent_.clear();
+    }
+    if (!chaos_) return;
+    std::vector<int> running;
+    for (std::size_t i = 0; i < pids.size(); ++i) {
+      if (pids[i] > 0) running.push_back(static_cast<int>(i));
+    }
+    const int spare = hub.workers_at_work() - elastic_.min_workers;
+    const auto fault = chaos_->next(clock_.now(), running, spare);
+    if (fault) inflict(*fault, pids[static_cast<std::size_t>(fault->victim)]);
+  }
+
+  void tell_chaos() const {
+    if (!chaos_) return;
+    std::fprintf(stderr, "chaos: %lld of %lld faults\n", static_cast<long long>(chaos_->done()),
+                 static_cast<long long>(chaos_->planned()));
+  }
+
+ private:
+  static constexpr double kFirstDelay = 0.1, kLongestDelay = 10, kCalmSeconds = 60;
+  static constexpr int kFabricCode = 4;
+  struct Restarts {
+    int in_a_row = 0;
+    double last = -1e9;
+  };
+
+  std::string name(int member) const {
+    return member >= workers_ ? fmt::format("server {}", member - workers_) : fmt::format("worker {}", member);
+  }
+  void inflict(const Chaos::Fault& fault, pid_t pid) {
+    std::fprintf(stderr, "chaos: %s %s\n", name_of(fault.kind), name(fault.victim).c_str());
+    if (fault.kind == Chaos::Kind::kKill) kill(pid, SIGKILL);
+    if (fault.kind == Chaos::Kind::kFreeze) kill(pid, SIGSTOP);
+    if (fault.kind == Chaos::Kind::kCut) {
+      lab_->output_at(fault.victim, "ip", "link set e0 down");
+      cut_.insert(fault.victim);
+    }
+  }
+  void plug_in(int member) {
+    if (cut_.erase(member) > 0) lab_->output_at(member, "ip", "link set e0 up");
+  }
+
+  const LaunchOptions& options_;
+  const int workers_;
+  const Elastic elastic_;
+  const Lab* const lab_;
+  const SteadyClock clock_;
+  std::optional<Chaos> chaos_;
+  std::set<int> cut_;
+  std::map<int, Restarts> restarts_;  // by member
+  std::int64_t total_ = 0;
+  std::mutex mutex_;
+  std::vector<int> silent_;  // guarded
+  std::atomic<bool> hopeless_{false};
+};
+
 }  // namespace
 
 int supervise(const LaunchOptions& options, int workers, const std::vector<std::string>& command) {
   const int processes = workers + static_cast<int>(options.servers);
+  const Elastic elastic = elastic_range(options.elastic, workers);
   std::optional<Lab> lab;
   if (!options.lab.empty()) lab.emplace(LabSpec::parse(options.lab), processes);
   const auto given = given_key(options, process_environment());
   const Key key = given.value_or(random_key());
+  Survival survival(options, workers, elastic, lab ? &*lab : nullptr);
   std::optional<Hub> hub;
   const auto open_hub = [&] {
-    hub.emplace(HubOptions{
-        .address = lab ? lab->hub_address() : "127.0.0.1",
-        .port = static_cast<int>(options.master_port),
-        .ranks = processes,
-        .workers = workers,
-        .key = key,
-        .encrypted = given.has_value(),
-        .timeout_seconds = options.timeout,
-        .join_timeout_seconds = options.join_timeout,
-        .on_failure = [](const std::string& text) { std::fprintf(stderr, "slipstream: %s\n", text.c_str()); }});
+    hub.emplace(HubOptions{.address = lab ? lab->hub_address() : "127.0.0.1",
+                           .port = static_cast<int>(options.master_port),
+                           .ranks = processes,
+                           .workers = workers,
+                           .key = key,
+                           .encrypted = given.has_value(),
+                           .timeout_seconds = options.timeout,
+                           .join_timeout_seconds = options.join_timeout,
+                           .on_failure =
+                               [&survival](const std::string& text) {
+                                 survival.hopeless();
+                                 std::fprintf(stderr, "slipstream: %s\n", text.c_str());
+                               },
+                           .elastic = elastic,
+                           .on_silent = [&survival](int seat) { survival.silent(seat); }});
   };
   lab ? lab->at_hub(open_hub) : open_hub();
 
@@ -90,7 +217,8 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
   const unsigned threads = std::max(1U, std::thread::hardware_concurrency() / static_cast<unsigned>(workers));
   std::vector<CrewMember> members;
   for (int r = 0; r < processes; ++r) {
-    CrewMember member{command, [&lab, &key, r, threads] {
+    CrewMember member{command, [&lab, &key, &complaints, r, threads] {
+                        keep_open_only(complaints.write_end());
                         if (lab) lab->enter(r);
                         setenv(kJobKeyVariable, to_hex(key).c_str(), 1);
                         for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"}) {
@@ -108,18 +236,22 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
     members.push_back(std::move(member));
   }
 
-  const CrewOutcome outcome = run_crew(
-      std::move(members),
-      [&hub, workers](const CrewFailure& failure) {
-        if (stopped_on_request(failure)) return;
-        const bool serves = failure.member >= workers;
-        const std::string text = fmt::format("{} {} {}; the job cannot go on without it", serves ? "server" : "worker",
-                                             failure.member - (serves ? workers : 0), failure.how);
-        hub->announce(text);
-        if (failure.exit_code >= 126)
-          std::fprintf(stderr, "slipstream: %s\n", text.c_str());  // it could not say so itself
-      },
-      options.timeout);
+  CrewRules rules{.patience_seconds = options.timeout};
+  if (elastic) {
+    rules.restart_after = [&](const CrewFailure& failure) { return survival.restart_after(failure, *hub); };
+    rules.on_first_good_end = [&hub] { hub->job_is_over(); };
+    rules.on_tick = [&](const std::vector<pid_t>& pids) { survival.tick(pids, *hub); };
+  }
+  rules.on_first_failure = [&hub, workers](const CrewFailure& failure) {
+    if (stopped_on_request(failure)) return;
+    const bool serves = failure.member >= workers;
+    const std::string text = fmt::format("{} {} {}; the job cannot go on without it", serves ? "server" : "worker",
+                                         failure.member - (serves ? workers : 0), failure.how);
+    hub->announce(text);
+    if (failure.exit_code >= 126) std::fprintf(stderr, "slipstream: %s\n", text.c_str());  // it could not say so itself
+  };
+  const CrewOutcome outcome = run_crew(std::move(members), rules);
+  survival.tell_chaos();
   for (const std::string& text : complaints.distinct()) std::fprintf(stderr, "slipstream: %s\n", text.c_str());
   if (outcome.interrupted) return Interrupted("").exit_code();
   return outcome.first_failure ? job_exit_code(*outcome.first_failure) : 0;

@@ -22,6 +22,7 @@
 #include "engine/groups.h"
 #include "fabric/c10d_sums.h"
 #include "runtime/ledger.h"
+#include "runtime/model_file.h"
 #include "runtime/progress.h"
 #include "runtime/summary.h"
 #include "runtime/trace.h"
@@ -49,21 +50,25 @@ void stop_on_signals(bool supervised) {
 }
 
 // Different flags on different machines would end in a hang or in nonsense.
-void require_same_config(Fabric& net, const TrainConfig& config, const Registry& registry) {
+std::vector<std::pair<std::string, std::string>> shared_flags(const TrainConfig& config, const Registry& registry) {
   TrainConfig shared = config;
   shared.out.clear();  // these may differ
   shared.checkpoint_dir.clear();
   shared.resume.clear();
+  shared.overwrite = false;
   shared.launch = {};
   shared.launch.sums = config.launch.sums;
   shared.launch.servers = config.launch.servers;
   shared.json = shared.verbose = false;
-  Facts facts;
+  std::vector<std::pair<std::string, std::string>> facts;
+  const auto add = [&facts](const OptionSet& options) {
+    for (const Option& option : options.all()) facts.emplace_back(option.name, option.get());
+  };
   OptionSet options("configuration");
   shared.describe(options);
-  add_options(facts, options);
-  add_options(facts, registry.configure(config.strategy, config.set).options);
-  require_same(net, facts, "start all of them with the same flags");
+  add(options);
+  add(registry.configure(config.strategy, config.set).options);
+  return facts;
 }
 
 bool rank_0s(Fabric& net, bool mine) {
@@ -76,8 +81,8 @@ bool rank_0s(Fabric& net, bool mine) {
 std::string ledger_name(int rank) { return fmt::format("ledger.rank{}.jsonl", rank); }
 
 // Before any rank writes to --out: an earlier run's results stay, unless the user said otherwise.
-void protect_earlier_run(const TrainConfig& config, int rank) {
-  if (config.overwrite || !config.resume.empty()) return;
+void protect_earlier_run(const TrainConfig& config, int rank, std::uint32_t group) {
+  if (config.overwrite || !config.resume.empty() || group > 1) return;  // later groups belong to the run itself
   for (const std::string& name : {std::string("summary.json"), std::string("model.pt"), ledger_name(rank)}) {
     std::error_code ignored;
     if (config.out.empty() || !std::filesystem::exists(config.out + "/" + name, ignored)) continue;
@@ -169,152 +174,295 @@ std::optional<ConfigError> write_results(const Session& session, const TorchTask
   return {};
 }
 
-int train_on(MeshFabric& net, const TrainConfig& config, const Registry& registry, const Rendezvous& at) {
-  const bool speaks = net.rank() == 0;
-  protect_earlier_run(config, net.rank());
-  require_same_config(net, config, registry);
+// One worker's training, from the first group of workers it is in to the end of the job.
+class Training {
+ public:
+  Training(MeshFabric& net, const TrainConfig& config, const Registry& registry, std::unique_ptr<TorchTask> task)
+      : net_(net),
+        config_(config),
+        registry_(registry),
+        seat_(net.at().rank),
+        task_(std::move(task)),
+        base_lr_(config.optimizer.base_lr()),
+        optimizer_(config.grouped_optimizer()),
+        schedule_(config.schedule),
+        session_(net, placed_module(), session_options()) {
+    session_.on_record = [this](const StepRecord& record, const Traffic& traffic) { stepped(record, traffic); };
+  }
 
-  TaskOptions task_options = config.task;
-  task_options.seed = static_cast<std::uint64_t>(config.seed);
-  const auto task = make_task(task_options, net.rank(), net.size());
-  const std::int64_t per_epoch = task->steps_per_epoch();
-  const std::int64_t total = config.steps > 0 ? config.steps : config.epochs * per_epoch;
-  LrSchedule schedule = config.schedule;
-  schedule.total_steps = total;
-  const double base_lr = config.optimizer.base_lr();
-  schedule.validate(base_lr);
-  const OptimizerOptions optimizer = config.grouped_optimizer();
-  std::optional<Progress> progress;
-  const auto warn = [&](const std::string& text) {
-    if (progress) {
-      progress->say("slipstream: " + text);
-    } else {
-      std::fprintf(stderr, "slipstream: rank %d: %s\n", net.rank(), text.c_str());
+  int run() {
+    for (;;) {
+      try {
+        if (begun_ == 0) begin();
+        take_place(session_.steps());
+        if (!ready_) get_ready();
+        train();
+        return conclude();
+      } catch (const GroupFailed& e) {
+        regroup(e);
+      }
     }
-  };
-  Session session(net, task->module(),
-                  {.strategy = config.strategy,
-                   .set = config.set,
-                   .optimizer = optimizer,
-                   .lr = [&](std::int64_t t) { return schedule.at(t, base_lr); },
-                   .registry = registry,
-                   .checkpoint = {config.checkpoint_folder(), config.checkpoint_every, config.keep, warn,
-                                  facts_of(task->options(), config.seed)}});
-  const std::string resumed_from = place_to_resume(net, config);
-  const std::int64_t first = resumed_from.empty() ? 0 : session.resume(resumed_from);
-  if (speaks && first > 0) std::fprintf(stderr, "resuming at step %lld\n", static_cast<long long>(first));
-  if (speaks) {
+  }
+
+ private:
+  bool speaks() const { return net_.rank() == 0; }
+
+  torch::nn::Module& placed_module() {
+    take_place(0);
+    return task_->module();
+  }
+
+  SessionOptions session_options() {
+    return {.strategy = config_.strategy,
+            .set = config_.set,
+            .optimizer = optimizer_,
+            .lr = [this](std::int64_t t) { return schedule_.at(t, base_lr_); },
+            .registry = registry_,
+            .checkpoint = {config_.checkpoint_folder(), config_.checkpoint_every, config_.keep,
+                           [this](const std::string& text) { warn(text); }, facts_of(task_->options(), config_.seed)},
+            .loop =
+                [this](StateVisitor& v) {
+                  at_.visit(v);
+                  v.integer("begun", begun_);
+                },
+            .alike = shared_flags(config_, registry_)};
+  }
+
+  void warn(const std::string& text) {
+    if (progress_) {
+      progress_->say("slipstream: " + text);
+    } else {
+      std::fprintf(stderr, "slipstream: rank %d: %s\n", seat_, text.c_str());
+    }
+  }
+
+  // This worker's part of the data, and how many steps there will be: both follow from the number of workers.
+  void take_place(std::int64_t done) {
+    task_->place(net_.rank(), net_.size());
+    const Sampler& sampler = task_->sampler();
+    at_ = sampler.first_from(at_);
+    total_ = config_.steps > 0 ? config_.steps : done + sampler.steps_until(at_, config_.epochs);
+    schedule_.total_steps = std::max<std::int64_t>(total_, 1);
+    schedule_.validate(base_lr_);
+  }
+
+  // All ranks of the first group that gets that far: where to begin, and whether there is a trace.
+  void begin() {
+    const std::string resumed_from = place_to_resume(net_, config_);
+    resumed_ = !resumed_from.empty();
+    if (resumed_) session_.resume(resumed_from);
+    // Only rank 0 writes the trace, but all must take part in it: its --out decides, whatever the others were given.
+    if (rank_0s(net_, !config_.out.empty())) trace_.emplace(net_.rank(), clock_offset(net_), config_.trace_steps);
+    begun_ = 1;
+  }
+
+  // This worker, once: what it writes, and what the user is told.
+  void get_ready() {
+    ready_ = true;
+    first_ = session_.steps();
+    if (!config_.out.empty()) ledger_.emplace(config_.out + "/" + ledger_name(seat_), first_);
+    began_ = net_.clock().now();
+    if (!speaks()) return;
+    if (first_ > 0) {
+      std::fprintf(stderr, "%s at step %lld\n", resumed_ ? "resuming" : "joining", static_cast<long long>(first_));
+    }
+    const int servers = net_.at().servers;
     std::fprintf(stderr, "%s",
                  fmt::format("training {} on {} with {}: {} parameters, {} steps\n"
                              "{} workers{}{}, {} samples a step\n",
-                             task->options().model, task->options().task, config.strategy, session.model().count(),
-                             total, net.size(), at.servers > 0 ? fmt::format(" and {} servers", at.servers) : "",
-                             net.size() > 1 ? " (data over " + net.interface() + ")" : "", task->samples_per_step())
+                             task_->options().model, task_->options().task, config_.strategy, session_.model().count(),
+                             total_, net_.size(), servers > 0 ? fmt::format(" and {} servers", servers) : "",
+                             net_.size() > 1 ? " (data over " + net_.interface() + ")" : "", task_->samples_per_step())
                      .c_str());
-    for (const ParameterGroup& group : optimizer.groups) {
+    for (const ParameterGroup& group : optimizer_.groups) {
       std::fprintf(stderr, "%s",
-                   fmt::format("without weight decay: {} of {} tensors ({})\n", tensors_in(group, session.model()),
-                               session.model().slots().size(), config.no_decay)
+                   fmt::format("without weight decay: {} of {} tensors ({})\n", tensors_in(group, session_.model()),
+                               session_.model().slots().size(), config_.no_decay)
                        .c_str());
     }
   }
 
-  Summary summary;
-  std::optional<Ledger> ledger;
-  std::optional<Trace> trace;
-  if (!config.out.empty()) ledger.emplace(config.out + "/" + ledger_name(net.rank()), first);
-  // Only rank 0 writes the trace, but all must take part in it: its --out decides, whatever the others were given.
-  if (rank_0s(net, !config.out.empty())) trace.emplace(net.rank(), clock_offset(net), config.trace_steps);
-  if (speaks) progress.emplace(isatty(STDERR_FILENO) == 1, total, static_cast<double>(task->samples_per_step()));
-  session.on_record = [&](const StepRecord& record, const Traffic& traffic) {
-    summary.steps.add(record);
-    if (trace) trace->add(record, traffic, net.clock().now());
-    if (!ledger) return;
+  void note(const StepRecord& record, const Traffic& traffic) {
+    summary_.steps.add(record);
+    if (trace_) trace_->add(record, traffic, net_.clock().now());
+    if (!ledger_) return;
     const bool hash = (record.t + 1) % kHashEverySteps == 0;
-    ledger->write(record, record.t / per_epoch, hash ? std::optional(session.weights_hash()) : std::nullopt);
-  };
+    ledger_->write(record, at_.epoch, hash ? std::optional(session_.weights_hash()) : std::nullopt);
+  }
 
-  double last_loss = std::nan("");
-  const double began = net.clock().now();
-  try {
-    for (std::int64_t t = first; t < total; ++t) {
-      double loss = 0;
-      for (std::int64_t micro = 0; micro < task->options().accumulate; ++micro) {
-        std::optional<Session::Hold> hold;
-        if (micro + 1 < task->options().accumulate) hold.emplace(session.hold());
-        auto part = task->loss(t / per_epoch, t % per_epoch, micro);
-        part.backward();
-        loss += part.item<double>();
-      }
-      last_loss = loss;
-      const StepRecord& record = session.step(loss);
-      if (progress) {
-        if (config.verbose && !record.news.empty()) progress->say(fmt::format("step {}: {}", t, record.news));
-        progress->step(record);
-      }
-    }
-  } catch (const Interrupted& stop) {  // on all ranks, at the same step
-    summary.interrupted = true;
-    if (progress) progress->say(stop.what());
-    if (!speaks && !at.supervised) std::fprintf(stderr, "slipstream: %s\n", stop.what());
+  // The step counts: what comes next are the next samples.
+  void stepped(const StepRecord& record, const Traffic& traffic) {
+    note(record, traffic);
+    at_ = task_->sampler().after(at_);
   }
-  const double ended = net.clock().now();
-  if (summary.interrupted && !config.checkpoint_every.empty()) save_on_stop(session, config, warn);
-  if (progress) progress->finish();
-  session.finish();
 
-  summary.agreement = session.agreement();
-  const Evaluation evaluation = evaluate(net, *task);
-  summary.strategy = config.strategy;
-  const auto configured = registry.configure(config.strategy, config.set);
-  for (const Option& option : configured.options.all()) {
-    summary.options.emplace_back(option.name, option.get());
-  }
-  summary.task = task->options().task;
-  summary.model = task->options().model;
-  summary.parameters = static_cast<std::int64_t>(session.model().count());
-  summary.workers = net.size();
-  summary.servers = at.servers;
-  summary.batch = task->options().batch;
-  summary.optimizer = config.optimizer.kind;
-  summary.lr = base_lr;
-  summary.host = host_name();
-  summary.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
-  summary.first_step = first;
-  summary.seed = config.seed;
-  summary.wall_seconds = ended - began;
-  summary.samples_per_second =
-      1e3 * static_cast<double>(task->samples_per_step()) / summary.steps.mean_ms(&StepRecord::seconds);
-  summary.final_loss = mean_over_ranks(net, last_loss);
-  summary.metric = task->metric();
-  summary.metric_value = summary.metric == "test_accuracy" ? evaluation.accuracy() : evaluation.mean_loss();
-  summary.out = config.out;
-  const auto events = trace ? gather_text(net, trace->events()) : std::vector<std::string>();
-  std::optional<ConfigError> unwritten;
-  if (speaks) {
-    if (!config.out.empty()) {
-      TrainConfig resolved = config;
-      resolved.launch.workers = net.size();
-      resolved.task = task->options();
-      resolved.optimizer.lr = base_lr;
-      unwritten = write_results(session, *task, resolved, registry, summary, trace ? Trace::document(events) : "");
+  void train() {
+    if (speaks() && !progress_) {
+      progress_.emplace(isatty(STDERR_FILENO) == 1, total_, static_cast<double>(task_->samples_per_step()));
     }
-    std::printf("%s", (config.json ? summary.to_json() + "\n" : summary.to_text()).c_str());
-    std::fflush(stdout);
+    const std::int64_t accumulate = task_->options().accumulate;
+    try {
+      while (session_.steps() < total_ && !summary_.interrupted) {
+        double loss = 0;
+        for (std::int64_t micro = 0; micro < accumulate; ++micro) {
+          std::optional<Session::Hold> hold;
+          if (micro + 1 < accumulate) hold.emplace(session_.hold());
+          auto part = task_->loss(at_, micro);
+          part.backward();
+          loss += part.item<double>();
+        }
+        last_loss_ = loss;
+        const StepRecord& record = session_.step(loss);
+        if (progress_) {
+          if (config_.verbose && !record.news.empty())
+            progress_->say(fmt::format("step {}: {}", record.t, record.news));
+          progress_->step(record);
+        }
+        const bool due = config_.eval_every > 0 && session_.steps() % config_.eval_every == 0;
+        if (due && session_.steps() < total_) evaluate_on_the_way();
+      }
+    } catch (const Interrupted& stop) {  // on all ranks, at the same step
+      summary_.interrupted = true;
+      if (progress_) progress_->say(stop.what());
+      if (!speaks() && !net_.at().supervised) std::fprintf(stderr, "slipstream: %s\n", stop.what());
+    }
   }
-  float done = 1;
-  net.sum(std::span(&done, 1)).wait();  // nobody leaves before all are done
-  if (unwritten) throw *unwritten;
-  return summary.interrupted ? Interrupted("").exit_code() : 0;
-}
+
+  void evaluate_on_the_way() {
+    const auto mean = session_.average();
+    const double value = judged(evaluate(net_, *task_));
+    if (!speaks()) return;
+    progress_->say(fmt::format("step {}: {}", session_.steps(), metric_text(task_->metric(), value)));
+    if (ledger_) ledger_->evaluated(session_.steps(), task_->metric(), value);
+  }
+
+  double judged(const Evaluation& evaluation) const {
+    return task_->metric() == std::string("test_accuracy") ? evaluation.accuracy() : evaluation.mean_loss();
+  }
+
+  // The others go on, or somebody joins.
+  void regroup(const GroupFailed& why) {
+    const double began = net_.clock().now();
+    const std::int64_t done = session_.steps();
+    const bool in_order = dynamic_cast<const GroupChanges*>(&why) != nullptr;
+    trace_.reset();  // its clock and its ranks were of the first group
+    const Regrouped change = session_.regroup(in_order);
+    const double seconds = net_.clock().now() - began;
+    if (!in_order) summary_.recoveries.push_back(seconds);
+    std::string text =
+        fmt::format("{}; group {} of {} worker{} goes on from step {} after {:.2f} s", why.what(), net_.mesh().epoch(),
+                    net_.size(), net_.size() == 1 ? "" : "s", session_.steps(), seconds);
+    if (change.written_off > 0) text += fmt::format(", without what was owed there (norm {:.3g})", change.written_off);
+    if (ledger_) {
+      ledger_->regrouped({.step = session_.steps(),
+                          .done = done,
+                          .group = net_.mesh().epoch(),
+                          .workers = net_.size(),
+                          .lost = change.lost,
+                          .joined = change.joined,
+                          .written_off = change.written_off,
+                          .seconds = seconds,
+                          .why = why.what()});
+    }
+    if (!speaks()) return;
+    if (progress_) {
+      progress_->say("slipstream: " + text);
+    } else {
+      std::fprintf(stderr, "slipstream: %s\n", text.c_str());
+    }
+  }
+
+  int conclude() {
+    const double ended = net_.clock().now();
+    if (summary_.interrupted && !config_.checkpoint_every.empty()) {
+      save_on_stop(session_, config_, [this](const std::string& text) { warn(text); });
+    }
+    if (progress_) progress_->finish();
+    session_.finish();
+
+    summary_.agreement = session_.agreement();
+    const Evaluation evaluation = evaluate(net_, *task_);
+    summary_.strategy = config_.strategy;
+    summary_.options.clear();
+    const auto configured = registry_.configure(config_.strategy, config_.set);
+    for (const Option& option : configured.options.all()) summary_.options.emplace_back(option.name, option.get());
+    summary_.task = task_->options().task;
+    summary_.model = task_->options().model;
+    summary_.parameters = static_cast<std::int64_t>(session_.model().count());
+    summary_.workers = net_.size();
+    summary_.servers = net_.at().servers;
+    summary_.batch = task_->options().batch;
+    summary_.optimizer = config_.optimizer.kind;
+    summary_.lr = base_lr_;
+    summary_.host = host_name();
+    summary_.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+    summary_.first_step = first_;
+    summary_.seed = config_.seed;
+    summary_.wall_seconds = ended - began_;
+    summary_.samples_per_second =
+        1e3 * static_cast<double>(task_->samples_per_step()) / summary_.steps.mean_ms(&StepRecord::seconds);
+    summary_.final_loss = mean_over_ranks(net_, last_loss_);
+    summary_.metric = task_->metric();
+    summary_.metric_value = judged(evaluation);
+    summary_.out = config_.out;
+    const auto events = trace_ ? gather_text(net_, trace_->events()) : std::vector<std::string>();
+    std::optional<ConfigError> unwritten;
+    if (speaks()) {
+      if (!config_.out.empty()) {
+        TrainConfig resolved = config_;
+        resolved.launch.workers = net_.size();
+        resolved.task = task_->options();
+        resolved.optimizer.lr = base_lr_;
+        unwritten =
+            write_results(session_, *task_, resolved, registry_, summary_, trace_ ? Trace::document(events) : "");
+      }
+      std::printf("%s", (config_.json ? summary_.to_json() + "\n" : summary_.to_text()).c_str());
+      std::fflush(stdout);
+    }
+    try {
+      float done = 1;
+      net_.sum(std::span(&done, 1)).wait();  // nobody leaves before all are done
+    } catch (const GroupFailed&) {           // one was lost when all was done
+    }
+    if (unwritten) throw *unwritten;
+    return summary_.interrupted ? Interrupted("").exit_code() : 0;
+  }
+
+  MeshFabric& net_;
+  const TrainConfig& config_;
+  const Registry& registry_;
+  const int seat_;  // the number it was started with; its rank may change
+  std::unique_ptr<TorchTask> task_;
+  const double base_lr_;
+  const OptimizerOptions optimizer_;
+  LrSchedule schedule_;
+  Position at_{};  // in the data: of the step under way
+  std::int64_t first_ = 0, total_ = 0;
+  bool resumed_ = false;    // from a checkpoint
+  std::int64_t begun_ = 0;  // 1: the job; the same on all ranks of a group
+  bool ready_ = false;      // this worker
+  double began_ = 0, last_loss_ = std::nan("");
+  Summary summary_;
+  std::optional<Ledger> ledger_;
+  std::optional<Trace> trace_;
+  std::optional<Progress> progress_;
+  Session session_;  // last: it calls into what stands above
+};
 
 }  // namespace
 
 int run_worker(const TrainConfig& config, const Registry& registry, const Rendezvous& at) {
   stop_on_signals(config.launch.supervised());
+  TaskOptions task_options = config.task;
+  task_options.seed = static_cast<std::uint64_t>(config.seed);
+  std::unique_ptr<TorchTask> task;
+  if (at.elastic()) task = make_task(task_options, 0, 1);  // before joining: the others must not wait for it
   const auto net = join_fabric(stoppable(at));
   try {
-    return train_on(*net, config, registry, at);
+    protect_earlier_run(config, at.rank, net->mesh().epoch());
+    if (!task) task = make_task(task_options, net->rank(), net->size());
+    if (!config.init.empty() && net->rank() == 0) load_model(config.init, task->module());
+    return Training(*net, config, registry, std::move(task)).run();
   } catch (const FabricError&) {  // all know it already
     throw;
   } catch (const DivergedError&) {  // all ranks agreed on it
@@ -332,7 +480,16 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
 int run_server(const Rendezvous& at) {
   stop_on_signals(at.supervised);
   const auto net = join_fabric(stoppable(at));
-  const bool stopped = ServerHost(*net).wait();
+  Goodbye why;
+  do {
+    try {
+      why = ServerHost(*net).wait();
+    } catch (const GroupFailed&) {
+      why = Goodbye::kRegroups;
+    }
+    if (why == Goodbye::kRegroups) net->regroup();
+  } while (why == Goodbye::kBackSoon || why == Goodbye::kRegroups);
+  const bool stopped = why == Goodbye::kStopped;
   if (stopped && !at.supervised) std::fprintf(stderr, "slipstream: the workers were asked to stop\n");
   return stopped ? Interrupted("").exit_code() : 0;
 }

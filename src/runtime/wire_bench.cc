@@ -61,7 +61,7 @@ class PushPull {
     client_.open(net, parts, ServerSetup::Apply::kMean, false, {.lr = 1.0, .momentum = 0.0}, {}, weights_);
   }
   void leave() {
-    leave_servers(net_, false);
+    leave_servers(net_, Goodbye::kDone);
     if (host_) host_->wait();
     host_.reset();
   }

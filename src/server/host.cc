@@ -3,6 +3,7 @@
 
 #include <slipstream/base/error.h>
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -39,7 +40,7 @@ void ServerHost::arrived(int from, Tag tag, const LetterHead& head, std::span<co
   left_.emplace(from, tag);  // who is quicker than we are greets the next host before this one is gone
   const std::lock_guard lock(mutex_);
   ++goodbyes_;
-  stopped_ = stopped_ || message.value != 0;
+  why_ = std::max(why_, static_cast<Goodbye>(std::clamp(message.value, 0.0, 3.0)));
   ended_.notify_all();
 }
 
@@ -49,16 +50,17 @@ void ServerHost::failed(const std::string& text) {
   ended_.notify_all();
 }
 
-bool ServerHost::wait() {
+Goodbye ServerHost::wait() {
   const int expected = static_cast<int>(kLanes.size()) * net_.size();
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [&] { return goodbyes_ == expected || failure_; });
   if (goodbyes_ < expected) throw_failure_text(*failure_, true);
-  return stopped_;
+  return why_;
 }
 
-void leave_servers(Fabric& net, bool stopped) {
-  const ServerMessage bye{.kind = ServerMessage::Kind::kBye, .from = net.rank(), .value = stopped ? 1.0 : 0.0};
+void leave_servers(Fabric& net, Goodbye why) {
+  const ServerMessage bye{
+      .kind = ServerMessage::Kind::kBye, .from = net.rank(), .value = static_cast<double>(static_cast<int>(why))};
   const auto frame = bye.pack();
   std::vector<InFlight> sends;
   const auto at = net.servers();

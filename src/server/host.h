@@ -20,6 +20,11 @@
 
 namespace slipstream {
 
+// Why workers leave their servers. The largest of what they said counts.
+//   kDone      the training has ended           kStopped    the user asked for it
+//   kBackSoon  they open their servers again    kRegroups   the same, in the next group of an elastic job
+enum class Goodbye { kDone, kStopped, kBackSoon, kRegroups };
+
 class ServerHost final : public Listener {
  public:
   explicit ServerHost(Fabric& net);
@@ -27,8 +32,8 @@ class ServerHost final : public Listener {
   ServerHost(const ServerHost&) = delete;
   ServerHost& operator=(const ServerHost&) = delete;
 
-  // Until all workers have said goodbye; throws FabricError where the job fails before. True: they were asked to stop.
-  bool wait();
+  // Until all workers have said goodbye; throws FabricError where the job fails before. Why they did.
+  Goodbye wait();
 
   // A process serves itself where there are no processes that only do that.
   static bool needed(const Fabric& net) { return net.servers().first == 0; }
@@ -46,11 +51,11 @@ class ServerHost final : public Listener {
   std::mutex mutex_;                    // guards what follows
   std::condition_variable ended_;
   int goodbyes_ = 0;
-  bool stopped_ = false;
+  Goodbye why_ = Goodbye::kDone;
   std::optional<std::string> failure_;
 };
 
-// A worker's last word to all servers, on both lanes. `stopped`: because the user asked for it.
-void leave_servers(Fabric& net, bool stopped);
+// A worker's last word to all servers, on both lanes.
+void leave_servers(Fabric& net, Goodbye why);
 
 }  // namespace slipstream

@@ -46,6 +46,7 @@ class GsSgd final : public Strategy {
   void on_bucket_ready(Step& s, const Bucket& bucket) override;
   void on_step(Step& s) override;
   void visit(StateVisitor& v) override;
+  std::span<float> owed() override { return memory_->owed(); }
   std::string news() override;
 
  private:

@@ -36,6 +36,7 @@ class GtopkSgd final : public Strategy {
   void on_start(Step& s) override { owed_.emplace(s.model.count(), s.opt.memory()); }
   void on_step(Step& s) override;
   void visit(StateVisitor& v) override { owed_->visit(v); }
+  std::span<float> owed() override { return owed_->residual(); }
 
  private:
   void put_back(const Sparse& own, const Sparse& global);

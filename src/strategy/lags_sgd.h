@@ -47,6 +47,7 @@ class LagsSgd final : public Strategy {
   void on_step(Step& s) override;
   void on_finish(Step&) override { statistics_.take(); }
   void visit(StateVisitor& v) override;
+  std::span<float> owed() override { return exchange_->owed(); }
   std::string news() override { return std::exchange(news_, {}); }
 
  private:

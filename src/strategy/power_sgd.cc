@@ -62,7 +62,7 @@ PowerSgd::Message PowerSgd::lay_out(const Options& options, const FlatModel& mod
 void PowerSgd::on_start(Step& s) {
   r_ = static_cast<std::size_t>(options_.rank);
   owed_.resize(s.model.count());
-  for (const Bucket& bucket : plan_buckets(s.model, buckets())) {
+  for (const Bucket& bucket : s.buckets) {
     messages_.push_back(lay_out(options_, s.model, bucket));
     draw_vanished(messages_.back(), 0);
   }
@@ -150,7 +150,7 @@ void PowerSgd::on_step(Step& s) {
 }
 
 void PowerSgd::visit(StateVisitor& v) {
-  v.floats("owed", owed_);
+  v.floats("residual", owed_);
   for (std::size_t i = 0; i < messages_.size(); ++i) v.floats(fmt::format("right factors {}", i), messages_[i].right);
 }
 

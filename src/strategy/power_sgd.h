@@ -34,6 +34,7 @@ class PowerSgd final : public Strategy {
   void on_bucket_ready(Step& s, const Bucket& bucket) override;
   void on_step(Step& s) override;
   void visit(StateVisitor& v) override;
+  std::span<float> owed() override { return owed_; }
 
  private:
   // One slot. Factors are held transposed, r rows of `rows` or `columns` floats.

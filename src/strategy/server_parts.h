@@ -20,14 +20,17 @@ inline constexpr std::size_t kPartBytes = std::size_t{1} << 17;
 inline BucketRule server_buckets() { return BucketRule::by_bytes(kPartBytes, kPartBytes); }
 
 // The parts of a model cut at the borders of its buckets.
-inline std::vector<ServerPart> bucket_parts(const FlatModel& model, int servers) {
+inline std::vector<ServerPart> bucket_parts(const FlatModel& model, std::span<const Bucket> buckets, int servers) {
   std::vector<std::size_t> cuts{model.count()};
-  for (const Bucket& bucket : plan_buckets(model, server_buckets())) cuts.push_back(bucket.offset);
+  for (const Bucket& bucket : buckets) cuts.push_back(bucket.offset);
   std::sort(cuts.begin(), cuts.end());
   return ServerClient::plan(cuts, servers, kPartBytes);
 }
 
 inline int servers_of(const TrafficQuery& q) { return q.servers > 0 ? q.servers : q.workers; }
+inline std::vector<ServerPart> bucket_parts(const TrafficQuery& q) {
+  return bucket_parts(q.model, plan_buckets(q.model, server_buckets()), servers_of(q));
+}
 // Is this server in the asking worker's process?
 inline bool beside(const TrafficQuery& q, int server) { return q.servers == 0 && server == q.rank; }
 

@@ -9,7 +9,8 @@ using Apply = ServerSetup::Apply;
 
 void ServerSgd::on_start(Step& s) {
   pulled_.resize(s.model.count());
-  servers_.open(s.net, bucket_parts(s.model, s.net.servers().count), row_.apply, false, s.opt.options(), s.opt.groups(),
+  servers_.open(s.net, bucket_parts(s.model, s.buckets, s.net.servers().count), row_.apply, false, s.opt.options(),
+                s.opt.groups(),
                 s.model.weights());  // (2)
 }
 
@@ -20,7 +21,7 @@ void ServerSgd::on_bucket_ready(Step& s, const Bucket& bucket) {
 
 void ServerSgd::on_step(Step& s) {
   if (!row_.overlap) {
-    for (const Bucket& bucket : plan_buckets(s.model, buckets())) push_pull(s, bucket);
+    for (const Bucket& bucket : s.buckets) push_pull(s, bucket);
   }
   adopt(s);
 }

@@ -45,7 +45,7 @@ class ServerSgd : public Strategy {
   void visit(StateVisitor& v) override { servers_.visit(v); }
 
  protected:
-  static double bytes_of(const TrafficQuery& q) { return message_bytes(bucket_parts(q.model, servers_of(q)), q, true); }
+  static double bytes_of(const TrafficQuery& q) { return message_bytes(bucket_parts(q), q, true); }
 
  private:
   void push_pull(Step& s, const Bucket& bucket);

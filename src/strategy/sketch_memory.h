@@ -61,6 +61,7 @@ class SketchMemory {
   double recall() const { return recall_; }                         // when it was last looked at; 0: never
 
   void visit(StateVisitor& v);
+  std::span<float> owed() { return owed_.residual(); }
 
  private:
   void add_small(Step& s, const SketchPlan::Piece& piece);

@@ -28,6 +28,7 @@ class SketchedSgd final : public Strategy {
   void on_bucket_ready(Step& s, const Bucket& bucket) override;
   void on_step(Step& s) override;
   void visit(StateVisitor& v) override { memory_->visit(v); }
+  std::span<float> owed() override { return memory_->owed(); }
 
  private:
   Options options_;

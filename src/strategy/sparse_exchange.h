@@ -58,6 +58,7 @@ class SparseExchange {
   Selection selection(Step& s, const Bucket& piece);
 
   void visit(StateVisitor& v) { owed_.visit(v); }
+  std::span<float> owed() { return owed_.residual(); }
 
  private:
   struct Piece {

@@ -31,8 +31,8 @@ void SsdSgd::on_start(Step& s) {
   local_ = LocalStep(estimates ? options_.glu_mix : 0.0, s.model.weights(), s.net.size());
   pulled_.resize(s.model.count());
   for (auto& buffer : outgoing_) buffer.resize(s.model.count());
-  servers_.open(s.net, bucket_parts(s.model, s.net.servers().count), ServerSetup::Apply::kMean, false, optimizer,
-                s.opt.groups(), s.model.weights());  // (7)
+  servers_.open(s.net, bucket_parts(s.model, s.buckets, s.net.servers().count), ServerSetup::Apply::kMean, false,
+                optimizer, s.opt.groups(), s.model.weights());  // (7)
 }
 
 void SsdSgd::on_bucket_ready(Step& s, const Bucket& bucket) {
@@ -141,7 +141,7 @@ void SsdSgd::visit(StateVisitor& v) {
 BucketRule SsdSgd::buckets() const { return server_buckets(); }
 
 double SsdSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
-  const auto parts = bucket_parts(q.model, servers_of(q));
+  const auto parts = bucket_parts(q);
   if (Warmup{options.warmup()}.active(q.t)) return message_bytes(parts, q, true);
   const bool pulls = Every{options.period}.sends(q.t - options.warmup());
   double bytes = pulls ? message_bytes(parts, q, false) : 0.0;

@@ -26,6 +26,7 @@ class TopkSgd final : public Strategy {
   void on_start(Step& s) override { exchange_.emplace(options_, s); }
   void on_step(Step& s) override;
   void visit(StateVisitor& v) override { exchange_->visit(v); }
+  std::span<float> owed() override { return exchange_->owed(); }
 
  private:
   Options options_;

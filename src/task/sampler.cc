@@ -18,29 +18,44 @@ enum Purpose : std::uint64_t { kOrder = 1, kOffset = 2 };
 }  // namespace
 
 Sampler::Sampler(std::int64_t count, std::int64_t batch_per_worker, int rank, int workers, std::uint64_t seed)
-    : count_(count), batch_(batch_per_worker), rank_(rank), workers_(workers), seed_(seed) {
-  check(workers >= 1 && rank >= 0 && rank < workers, "rank {} of {} workers", rank, workers);
-  const std::int64_t largest = count / workers;
-  if (largest < 1) {
-    fail<ConfigError>("workers = {}: there are only {} samples; use at most {} workers", workers, count, count);
-  }
-  if (batch_per_worker < 1 || batch_per_worker > largest) {
-    fail<ConfigError>("batch = {} for each of {} workers does not fit {} samples; it goes from 1 to {}",
-                      batch_per_worker, workers, count, largest);
-  }
+    : count_(count), batch_(batch_per_worker), seed_(seed) {
+  place(rank, workers);
 }
 
-std::span<const std::int64_t> Sampler::batch(std::int64_t epoch, std::int64_t step_in_epoch) {
-  check(epoch >= 0 && step_in_epoch >= 0 && step_in_epoch < steps_per_epoch(),
-        "step {} of epoch {}, which has {} steps", step_in_epoch, epoch, steps_per_epoch());
-  if (epoch != epoch_) {
+void Sampler::place(int rank, int workers) {
+  check(workers >= 1 && rank >= 0 && rank < workers, "rank {} of {} workers", rank, workers);
+  const std::int64_t largest = count_ / workers;
+  if (largest < 1) {
+    fail<ConfigError>("workers = {}: there are only {} samples; use at most {} workers", workers, count_, count_);
+  }
+  if (batch_ < 1 || batch_ > largest) {
+    fail<ConfigError>("batch = {} for each of {} workers does not fit {} samples; it goes from 1 to {}", batch_,
+                      workers, count_, largest);
+  }
+  rank_ = rank;
+  workers_ = workers;
+}
+
+Position Sampler::first_from(const Position& at) const {
+  return at.taken + global() <= count_ ? at : Position{at.epoch + 1, 0};
+}
+
+std::int64_t Sampler::steps_until(const Position& at, std::int64_t epochs) const {
+  if (at.epoch >= epochs) return 0;
+  return (count_ - at.taken) / global() + (epochs - at.epoch - 1) * steps_per_epoch();
+}
+
+std::span<const std::int64_t> Sampler::batch(const Position& at) {
+  check(at.epoch >= 0 && at.taken >= 0 && at.taken + global() <= count_,
+        "a batch of {} from sample {} of epoch {}, which has {}", global(), at.taken, at.epoch, count_);
+  if (at.epoch != epoch_) {
     order_.resize(static_cast<std::size_t>(count_));
     std::iota(order_.begin(), order_.end(), 0);
-    Rng rng(seed_, static_cast<std::uint64_t>(epoch), kOrder);  // not std::shuffle: it differs between libraries
+    Rng rng(seed_, static_cast<std::uint64_t>(at.epoch), kOrder);  // not std::shuffle: it differs between libraries
     for (std::size_t i = order_.size() - 1; i > 0; --i) std::swap(order_[i], order_[rng.below(i + 1)]);
-    epoch_ = epoch;
+    epoch_ = at.epoch;
   }
-  const std::int64_t first = (step_in_epoch * workers_ + rank_) * batch_;
+  const std::int64_t first = at.taken + rank_ * batch_;
   return std::span(order_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(batch_));
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sampler: which samples a worker takes at which step. Every epoch has one global order, a shuffle that depends on the
-// seed and the epoch alone. Step i takes the next batch * workers samples of it, rank r the r-th slice of `batch`
-// among them. So P workers with batch B and one worker with batch P * B see the same global batches, and any step can
-// be asked for at any time (resuming needs no state). What does not fill a global batch is left out of that epoch.
+// seed and the epoch alone. A step takes the next batch * workers samples of it, rank r the r-th slice of `batch`
+// among them. So P workers with batch B and one worker with batch P * B see the same global batches, and any position can
+// be asked for at any time. When the number of workers changes they go on where they stand: no sample of the epoch comes
+// twice, none is skipped. What does not fill a global batch is left out of that epoch.
 // The order is the same on every platform. It does not touch the data.
 #pragma once
+
+#include <slipstream/base/state.h>
 
 #include <cstdint>
 #include <span>
@@ -13,21 +16,39 @@
 
 namespace slipstream {
 
+// Where a training stands in its data: so many samples of this epoch have been taken, by all workers together.
+struct Position {
+  std::int64_t epoch = 0, taken = 0;
+  bool operator==(const Position&) const = default;
+  void visit(StateVisitor& v) {
+    v.integer("epoch", epoch);
+    v.integer("taken", taken);
+  }
+};
+
 class Sampler {
  public:
   // ConfigError where not even one global batch fits, with the largest batch that does.
   Sampler(std::int64_t count, std::int64_t batch_per_worker, int rank, int workers, std::uint64_t seed);
 
-  std::int64_t steps_per_epoch() const { return count_ / (batch_ * workers_); }
+  void place(int rank, int workers);  // this worker's, from now on; throws as the constructor
 
-  // This worker's samples at a step of an epoch, from 0 on. Valid until another epoch is asked for.
-  std::span<const std::int64_t> batch(std::int64_t epoch, std::int64_t step_in_epoch);
+  std::int64_t steps_per_epoch() const { return count_ / global(); }
+  // `at`, or the beginning of the next epoch where no global batch is left in this one.
+  Position first_from(const Position& at) const;
+  Position after(const Position& at) const { return first_from({at.epoch, at.taken + global()}); }
+  std::int64_t steps_until(const Position& at, std::int64_t epochs) const;  // this many are through
+
+  // This worker's samples from a position with a global batch left. Valid until another epoch is asked for.
+  std::span<const std::int64_t> batch(const Position& at);
 
  private:
+  std::int64_t global() const { return batch_ * workers_; }
+
   std::int64_t count_;
   std::int64_t batch_;
-  int rank_;
-  int workers_;
+  int rank_ = 0;
+  int workers_ = 1;
   std::uint64_t seed_;
   std::int64_t epoch_ = -1;          // whose order this is:
   std::vector<std::int64_t> order_;  // a permutation of 0 … count-1

@@ -26,14 +26,6 @@ std::shared_ptr<Net> seeded(std::uint64_t seed, const auto& make) {
   return make();
 }
 
-// The samples of one micro-batch of a worker's batch.
-std::span<const std::int64_t> samples_of(Sampler& sampler, const TaskOptions& options, std::int64_t epoch,
-                                         std::int64_t step_in_epoch, std::int64_t micro) {
-  check(micro >= 0 && micro < options.accumulate, "micro-batch {} of {}", micro, options.accumulate);
-  const auto size = static_cast<std::size_t>(options.batch / options.accumulate);
-  return sampler.batch(epoch, step_in_epoch).subspan(static_cast<std::size_t>(micro) * size, size);
-}
-
 template <typename T>
 std::span<T> span_of(const torch::Tensor& contiguous) {
   return {contiguous.data_ptr<T>(), static_cast<std::size_t>(contiguous.numel())};
@@ -74,11 +66,10 @@ ImageData load_image_data(const TaskOptions& options) {
 
 class ImageTask final : public TorchTask {
  public:
-  ImageTask(const TaskOptions& options, int rank, int workers)
-      : TorchTask(options, workers),
-        data_(load_image_data(options)),
+  ImageTask(const TaskOptions& options, ImageData data, int rank, int workers)
+      : TorchTask(options, data.train.count, rank, workers),
+        data_(std::move(data)),
         batcher_(data_.train),
-        sampler_(data_.train.count, options.batch, rank, workers, options.seed),
         net_(seeded(options.seed, [&] {
           const ImageSet& set = data_.train;
           return make_image_model(options.model, {set.channels, set.height, set.width, set.classes});
@@ -87,11 +78,10 @@ class ImageTask final : public TorchTask {
   }
 
   torch::nn::Module& module() override { return *net_; }
-  std::int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
   const char* metric() const override { return "test_accuracy"; }
 
-  torch::Tensor loss(std::int64_t epoch, std::int64_t step_in_epoch, std::int64_t micro) override {
-    const auto samples = samples_of(sampler_, options_, epoch, step_in_epoch, micro);
+  torch::Tensor loss(const Position& at, std::int64_t micro) override {
+    const auto samples = samples_of(at, micro);
     fill(data_.train, samples, images_, labels_);
     if (!net_->is_training()) net_->train();
     return torch::cross_entropy_loss(net_->forward(images_), labels_) / options_.accumulate;
@@ -128,7 +118,6 @@ class ImageTask final : public TorchTask {
 
   ImageData data_;
   ImageBatcher batcher_;
-  Sampler sampler_;
   std::shared_ptr<Net> net_;
   torch::Tensor images_, labels_;  // one micro-batch
 };
@@ -136,12 +125,11 @@ class ImageTask final : public TorchTask {
 // Windows of `context` characters that do not overlap; each epoch cuts the text at another offset.
 class TextTask final : public TorchTask {
  public:
-  TextTask(const TaskOptions& options, int rank, int workers)
-      : TorchTask(options, workers),
-        corpus_(read_text(options.data, options.context)),
-        // As many as fit at the largest offset, and one character more to predict.
-        sampler_((static_cast<std::int64_t>(corpus_.train.size()) - options.context) / options.context, options.batch,
-                 rank, workers, options.seed),
+  // Windows: as many as fit at the largest offset, and one character more to predict.
+  TextTask(const TaskOptions& options, TextCorpus corpus, int rank, int workers)
+      : TorchTask(options, (static_cast<std::int64_t>(corpus.train.size()) - options.context) / options.context, rank,
+                  workers),
+        corpus_(std::move(corpus)),
         net_(seeded(options.seed, [&] {
           return make_transformer({static_cast<std::int64_t>(corpus_.vocabulary.size()), options.width, options.depth,
                                    options.heads, options.context});
@@ -150,13 +138,12 @@ class TextTask final : public TorchTask {
   }
 
   torch::nn::Module& module() override { return *net_; }
-  std::int64_t steps_per_epoch() const override { return sampler_.steps_per_epoch(); }
   const char* metric() const override { return "test_loss"; }
   std::string vocabulary() const override { return to_utf8(corpus_.vocabulary); }
 
-  torch::Tensor loss(std::int64_t epoch, std::int64_t step_in_epoch, std::int64_t micro) override {
-    const auto windows = samples_of(sampler_, options_, epoch, step_in_epoch, micro);
-    const std::int64_t offset = epoch_offset(options_.seed, epoch, options_.context);
+  torch::Tensor loss(const Position& at, std::int64_t micro) override {
+    const auto windows = samples_of(at, micro);
+    const std::int64_t offset = epoch_offset(options_.seed, at.epoch, options_.context);
     for (std::size_t i = 0; i < windows.size(); ++i) {
       copy_window(corpus_.train, offset + windows[i] * options_.context, static_cast<std::int64_t>(i), inputs_,
                   targets_);
@@ -199,12 +186,17 @@ class TextTask final : public TorchTask {
   }
 
   TextCorpus corpus_;
-  Sampler sampler_;
   std::shared_ptr<Net> net_;
   torch::Tensor inputs_, targets_;  // one micro-batch
 };
 
 }  // namespace
+
+std::span<const std::int64_t> TorchTask::samples_of(const Position& at, std::int64_t micro) {
+  check(micro >= 0 && micro < options_.accumulate, "micro-batch {} of {}", micro, options_.accumulate);
+  const auto size = static_cast<std::size_t>(options_.batch / options_.accumulate);
+  return sampler_.batch(at).subspan(static_cast<std::size_t>(micro) * size, size);
+}
 
 Evaluation& Evaluation::operator+=(const Evaluation& other) {
   correct += other.correct;
@@ -225,8 +217,10 @@ double Evaluation::mean_loss() const {
 
 std::unique_ptr<TorchTask> make_task(const TaskOptions& options, int rank, int workers) {
   const TaskOptions resolved = options.resolved();
-  if (resolved.is_text()) return std::make_unique<TextTask>(resolved, rank, workers);
-  return std::make_unique<ImageTask>(resolved, rank, workers);
+  if (resolved.is_text()) {
+    return std::make_unique<TextTask>(resolved, read_text(resolved.data, resolved.context), rank, workers);
+  }
+  return std::make_unique<ImageTask>(resolved, load_image_data(resolved), rank, workers);
 }
 
 }  // namespace slipstream

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TorchTask: something real to train. It owns the data and the torch module, and turns (epoch, step) into a loss; it
-// keeps no position of its own, so resuming at a step needs nothing from it. All ranks build equal modules from the
+// TorchTask: something real to train. It owns the data and the torch module, and turns a position in the data into a loss;
+// it keeps no position of its own, so resuming needs nothing from it. All ranks build equal modules from the
 // seed, and at every step take different parts of the same global batch (see sampler.h).
 // It does not call backward, update weights or communicate, and is used by the training thread only.
 #pragma once
@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "task/sampler.h"
 #include "task/task_options.h"
 
 namespace slipstream {
@@ -32,12 +33,18 @@ class TorchTask {
   virtual ~TorchTask() = default;
 
   virtual torch::nn::Module& module() = 0;
-  virtual std::int64_t steps_per_epoch() const = 0;
+
+  // Which worker's part of the data this is; `sampler` tells how positions follow each other.
+  void place(int rank, int workers) {
+    sampler_.place(rank, workers);
+    workers_ = workers;
+  }
+  const Sampler& sampler() const { return sampler_; }
 
   // Forward in train mode on one micro-batch (0 … accumulate-1) of this rank's batch: its mean loss divided by
   // `accumulate`, so that the gradients of a step's micro-batches add up to the batch's. Call backward before the next
   // loss: the input's memory is used again.
-  virtual torch::Tensor loss(std::int64_t epoch, std::int64_t step_in_epoch, std::int64_t micro) = 0;
+  virtual torch::Tensor loss(const Position& at, std::int64_t micro) = 0;
 
   // In eval mode, the shard of the test set that falls to this rank. Every sample falls to exactly one rank.
   virtual Evaluation evaluate(int rank, int workers) = 0;
@@ -53,9 +60,15 @@ class TorchTask {
   std::int64_t samples_per_step() const { return options_.batch * workers_; }
 
  protected:
-  TorchTask(TaskOptions options, int workers) : options_(std::move(options)), workers_(workers) {}
+  TorchTask(TaskOptions options, std::int64_t samples, int rank, int workers)
+      : options_(std::move(options)),
+        sampler_(samples, options_.batch, rank, workers, options_.seed),
+        workers_(workers) {}
+  // The samples of one micro-batch of this worker's batch.
+  std::span<const std::int64_t> samples_of(const Position& at, std::int64_t micro);
 
   TaskOptions options_;
+  Sampler sampler_;
   int workers_;
 };
 

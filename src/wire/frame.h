@@ -27,6 +27,7 @@ struct FrameHead {
     kBye,       // the sender leaves in good order
     kJoin,      // to the rendezvous; payload: who joins and where it listens
     kRoster,    // from the rendezvous; payload: where everybody listens
+    kKnock,     // from the rendezvous of an elastic job: somebody waits to join
   };
   static constexpr std::size_t kBytes = 48;
   static constexpr std::size_t kPieceBytes = 64 << 10;  // longest payload of a data frame

@@ -8,6 +8,7 @@
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
+#include <atomic>
 #include <map>
 #include <optional>
 #include <thread>
@@ -30,11 +31,12 @@ constexpr double kTellSeconds = 3;
 class Hub::State final : public LinkEvents {
  public:
   explicit State(const HubOptions& options)
-      : options_(options), doorway_(io_, options.address, options.port), timer_(io_) {
+      : options_(options),
+        doorway_(io_, options.address, options.port),
+        timer_(io_),
+        began_at_(clock_.now()),
+        gathering_(options.ranks, options.workers, options.elastic, options.join_timeout_seconds, began_at_) {
     if (options.encrypted) tls_.emplace(options.key);
-    roster_.key = random_key();
-    roster_.ranks.resize(static_cast<std::size_t>(options.ranks));
-    began_at_ = clock_.now();
     asio::post(io_, [this] {
       doorway_.open(tls_ ? &*tls_ : nullptr, options_.key, {.epoch = 0, .from = Link::kHub}, *this);
       tick();
@@ -56,11 +58,22 @@ class Hub::State final : public LinkEvents {
   }
 
   int port() const { return doorway_.port(); }
+  int workers_at_work() const { return at_work_; }
 
   void announce(const std::string& text) {
     asio::post(io_, [this, text] {
+      if (options_.elastic) return end_group(text, nullptr);
       told_ = true;
       spread(text, nullptr);
+    });
+  }
+
+  void job_is_over() {
+    asio::post(io_, [this] {
+      over_ = true;
+      for (auto& [link, member] : members_) {
+        if (!gathering_.at_work(link)) send_away(member, kJobOver + std::string("the others have finished the job"));
+      }
     });
   }
 
@@ -68,8 +81,8 @@ class Hub::State final : public LinkEvents {
   struct Member {
     std::shared_ptr<Link> link;
     Outbox out{0, 0};
-    int rank = Link::kNobody;  // once it has joined
     double heard_at = 0;
+    bool left = false;  // said goodbye, or was sent away
   };
 
   void link_ready(Link& link) override {
@@ -97,39 +110,59 @@ class Hub::State final : public LinkEvents {
     Member& member = found->second;
     member.heard_at = clock_.now();
     if (head.kind == Kind::kJoin) join(member, JoinText::from_text(link.text));
-    if (head.kind == Kind::kFailure) spread(link.text, &link);
-    if (head.kind == Kind::kBye) left_.insert_or_assign(&link, true);
+    if (head.kind == Kind::kFailure) {
+      const bool of_the_job = !options_.elastic || link.text[0] == kUsersFault || link.text[0] == kUsersWish;
+      of_the_job ? spread(link.text, &link) : end_group(link.text, &link);
+    }
+    if (head.kind == Kind::kBye) {
+      member.left = true;
+      gathering_.said_goodbye(&link);
+    }
   }
 
   void join(Member& member, const JoinText& join) {
-    const auto ranks = static_cast<int>(roster_.ranks.size());
-    if (join.ranks != ranks) {
-      return spread(
-          kUsersFault +
-              fmt::format("rank {} was told of {} processes, the rendezvous of {}; start all with the same flags",
-                          join.rank, join.ranks, ranks),
-          nullptr);
+    const Link* link = member.link.get();
+    if (const int seat = gathering_.seat_of(link); seat >= 0) {
+      fail<FabricError>("one process claims {} and {}", rank_name(seat, options_.workers),
+                        rank_name(join.seat, options_.workers));
     }
-    if (member.rank != Link::kNobody) {
-      fail<FabricError>("one process claims {} and {}", rank_name(member.rank, options_.workers),
-                        rank_name(join.rank, options_.workers));
+    if (over_) return send_away(member, kJobOver + std::string("the others have finished the job"));
+    const std::string refusal = gathering_.join(link, join);
+    if (!refusal.empty() && options_.elastic) return send_away(member, kUsersFault + refusal);
+    if (!refusal.empty()) return spread(kUsersFault + refusal, nullptr);
+    advance();
+    if (!gathering_.knocks() || gathering_.at_work(link)) return;
+    for (auto& [other, at_work] : members_) {
+      if (gathering_.at_work(other)) tell(at_work, Kind::kKnock, "");
     }
-    Address& place = roster_.ranks[static_cast<std::size_t>(join.rank)];
-    if (place.port != 0) {
-      return spread(
-          kUsersFault +
-              fmt::format("two processes claim rank {} of this job (from {} and {}); give every process its own "
-                          "--rank",
-                          join.rank, place.host, join.address.host),
-          nullptr);
+  }
+
+  // What has happened may have completed a group.
+  void advance() {
+    if (failure_) return;
+    const auto roster = gathering_.form(clock_.now());
+    at_work_ = gathering_.workers_at_work();
+    if (!roster) return;
+    for (auto& [link, member] : members_) {
+      if (gathering_.at_work(link)) tell(member, Kind::kRoster, roster->to_text());
     }
-    place = join.address;
-    member.rank = join.rank;
-    if (++joined_ < ranks) return;
-    for (auto& [link, other] : members_) {
-      if (other.rank == Link::kNobody) continue;
-      other.out.text(Kind::kRoster, roster_.to_text());
-      other.link->wake();
+  }
+
+  void tell(Member& member, Kind kind, const std::string& text) {
+    member.out.text(kind, text);
+    asio::post(io_, [link = member.link] { link->wake(); });  // later: waking may lose it
+  }
+
+  void send_away(Member& member, const std::string& why) {
+    member.left = true;
+    tell(member, Kind::kFailure, why);
+  }
+
+  // The present group cannot go on; the next one may. `from`: who told us.
+  void end_group(std::string text, const Link* from) {
+    if (text[0] >= ' ') text = kGroupOver + text;
+    for (auto& [link, member] : members_) {
+      if (link != from && gathering_.at_work(link)) tell(member, Kind::kFailure, text);
     }
   }
 
@@ -143,11 +176,9 @@ class Hub::State final : public LinkEvents {
 
   // It has the secret, so it is one of ours: the job cannot go on without it.
   void link_refused(Link& link, const std::string& why) override {
-    const auto found = members_.find(&link);
-    const int rank = found == members_.end() ? Link::kNobody : found->second.rank;
+    const int seat = gathering_.seat_of(&link);
     spread(fmt::format("the rendezvous refused {}: {}",
-                       rank == Link::kNobody ? "the process at " + link.address() : rank_name(rank, options_.workers),
-                       why),
+                       seat < 0 ? "the process at " + link.address() : rank_name(seat, options_.workers), why),
            nullptr);
   }
 
@@ -158,19 +189,20 @@ class Hub::State final : public LinkEvents {
       return;
     }
     link.close();
-    const int rank = found->second.rank;
-    const bool early = rank != Link::kNobody && joined_ < static_cast<int>(roster_.ranks.size()) && !left_.count(&link);
-    left_.erase(&link);
+    const int seat = gathering_.seat_of(&link);
+    const bool early = seat >= 0 && !gathering_.complete() && !found->second.left;
+    gathering_.ended(&link, clock_.now());
     members_.erase(found);
-    if (early) {
-      spread(fmt::format("{} is lost: it left before all had joined ({})", rank_name(rank, options_.workers), why),
+    if (early && !options_.elastic) {
+      spread(fmt::format("{} is lost: it left before all had joined ({})", rank_name(seat, options_.workers), why),
              nullptr);
     }
+    advance();
   }
 
   // Only the first few: a stranger must not fill our log.
   void refused(const Link& link, const std::string& why) {
-    if (joined_ == static_cast<int>(roster_.ranks.size()) || refusals_ >= 5) return;
+    if (gathering_.complete() || refusals_ >= 5) return;
     ++refusals_;
     std::fprintf(stderr, "slipstream: the rendezvous refused %s: %s\n", link.address().c_str(), why.c_str());
   }
@@ -194,31 +226,46 @@ class Hub::State final : public LinkEvents {
     }
     ticked_at_ = now;
     doorway_.drop_late(now);
-    for (auto& [link, member] : members_) {
-      if (now - member.heard_at > options_.timeout_seconds && member.rank != Link::kNobody && !left_.count(link)) {
-        spread(fmt::format("{} is lost: no sign of life for {:.0f} s", rank_name(member.rank, options_.workers),
-                           now - member.heard_at),
-               nullptr);
-      }
-      member.out.beat();
-    }
+    for (auto& [link, member] : members_) member.out.beat();
     std::vector<std::shared_ptr<Link>> links;  // waking may lose one
     for (auto& [link, member] : members_) links.push_back(member.link);
     for (auto& link : links) link->wake();
-    if (joined_ < static_cast<int>(roster_.ranks.size()) && !failure_) look_for_missing(now - began_at_);
+    look_for_silence(now);
+    if (!gathering_.complete() && !failure_) look_for_missing(now - began_at_);
+    if (const std::string why = gathering_.hopeless(now); !why.empty()) spread(why, nullptr);
+    advance();
     timer_.expires_after(std::chrono::milliseconds(static_cast<int>(1000 * kBeatSeconds)));
     timer_.async_wait([this](const asio::error_code& error) {
       if (!error) tick();
     });
   }
 
+  void look_for_silence(double now) {
+    std::vector<const Link*> silent;
+    for (auto& [link, member] : members_) {
+      const bool ours = gathering_.seat_of(link) >= 0 && !member.left;
+      if (ours && now - member.heard_at > options_.timeout_seconds) silent.push_back(link);
+    }
+    for (const Link* link : silent) {
+      Member& member = members_.at(link);
+      const int seat = gathering_.seat_of(link);
+      const std::string text = fmt::format("{} is lost: no sign of life for {:.0f} s",
+                                           rank_name(seat, options_.workers), now - member.heard_at);
+      if (!options_.elastic) return spread(text, nullptr);
+      end_group(text, link);
+      member.link->close();
+      gathering_.ended(link, now);
+      members_.erase(link);
+      if (options_.on_silent) options_.on_silent(seat);
+    }
+  }
+
   void look_for_missing(double waited) {
     std::vector<std::string> missing;
-    for (std::size_t r = 0; r < roster_.ranks.size(); ++r) {
-      if (roster_.ranks[r].port == 0) missing.push_back(rank_name(static_cast<int>(r), options_.workers));
-    }
-    const std::string names = fmt::format("{} of {}", fmt::join(missing, ", "), roster_.ranks.size());
-    if (waited > options_.join_timeout_seconds) {
+    for (const int seat : gathering_.missing()) missing.push_back(rank_name(seat, options_.workers));
+    const std::string names = fmt::format("{} of {}", fmt::join(missing, ", "), options_.ranks);
+    if (waited >
+        options_.join_timeout_seconds + (options_.elastic ? kBeatSeconds : 0)) {  // after the last try to form a group
       spread(fmt::format("{} did not join within {:.0f} s", names, options_.join_timeout_seconds), nullptr);
     } else if (waited > kTellSeconds && options_.tells && !std::exchange(said_missing_, true)) {
       std::fprintf(stderr, "slipstream: waiting at %s:%d for %s, for %.0f s at most\n", options_.address.c_str(),
@@ -243,15 +290,16 @@ class Hub::State final : public LinkEvents {
   Doorway doorway_;
   asio::steady_timer timer_;
   std::optional<TlsContext> tls_;
-  Roster roster_;  // ports are 0 until a rank has joined
-  int joined_ = 0;
   int refusals_ = 0;
   bool said_missing_ = false;
   bool told_ = false;  // the failure, by our owner
-  double began_at_ = 0, ticked_at_ = 0, closing_at_ = 0;
+  bool over_ = false;  // the job has ended well
+  const double began_at_;
+  double ticked_at_ = 0, closing_at_ = 0;
+  Gathering gathering_;
+  std::atomic<int> at_work_{0};
   std::optional<std::string> failure_;
   std::map<const Link*, Member> members_;
-  std::map<const Link*, bool> left_;  // said goodbye
   std::thread thread_;
 };
 
@@ -259,5 +307,7 @@ Hub::Hub(const HubOptions& options) : state_(std::make_shared<State>(options)) {
 Hub::~Hub() { state_->close(); }
 int Hub::port() const { return state_->port(); }
 void Hub::announce(const std::string& text) { state_->announce(text); }
+int Hub::workers_at_work() const { return state_->workers_at_work(); }
+void Hub::job_is_over() { state_->job_is_over(); }
 
 }  // namespace slipstream

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Hub: where the processes of a job find each other. It listens at one address, lets in who knows the secret, and once all
-// ranks have joined tells everybody where the others listen. It lives in the supervisor of a local job, which then also
-// shows life and announces failures through it, else in rank 0 until all have joined.
+// Hub: where the processes of a job find each other. It listens at one address, lets in who knows the secret, and once
+// they are a group (gathering.h) tells everybody where the others listen. It lives in the supervisor of a local job,
+// which then also shows life and announces failures through it, else in rank 0: until all have joined or, of an elastic
+// job, to its end.
 //
 // Strangers change nothing: who does not authenticate within seconds is dropped, and only so many may try at a time.
 // Thread-safe; one thread of its own.
@@ -12,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "wire/gathering.h"
 #include "wire/secret.h"
 
 namespace slipstream {
@@ -27,6 +29,8 @@ struct HubOptions {
   double join_timeout_seconds = 60;                      // for all ranks to appear
   std::function<void(const std::string&)> on_failure{};  // what the hub itself found, for the user; on its thread
   bool tells = false;                                    // says on standard error whom it waits for
+  Elastic elastic{};
+  std::function<void(int seat)> on_silent{};  // a process of an elastic job shows no life: the others go on without it
 };
 
 class Hub {
@@ -37,8 +41,12 @@ class Hub {
   Hub& operator=(const Hub&) = delete;
 
   int port() const;
-  // Every rank, also one that joins later, ends with this text. The first announcement stands.
+  // Every rank, also one that joins later, ends with this text. The first announcement stands. Of an elastic job it ends
+  // the present group only.
   void announce(const std::string& text);
+  int workers_at_work() const;  // of the present group, as far as their connections tell
+  // The job has ended well: those who wait to join, now or later, are told.
+  void job_is_over();
 
  private:
   class State;

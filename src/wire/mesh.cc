@@ -4,6 +4,7 @@
 // joins is in mesh_joining.cc, how it ends in mesh_ending.cc.
 #include "wire/mesh.h"
 
+#include <fmt/ranges.h>
 #include <slipstream/base/error.h>
 
 #include <algorithm>
@@ -23,13 +24,24 @@ Mesh::Mesh(const MeshOptions& options) {
   core_ = std::move(core);
 }
 
-Mesh::~Mesh() { static_cast<RealMesh&>(*core_).close(); }
+Mesh::~Mesh() { leave(); }
 
+void Mesh::leave() { static_cast<RealMesh&>(*core_).close(); }
+
+int Mesh::rank() const { return core_->rank(); }
+int Mesh::ranks() const { return static_cast<const RealMesh&>(*core_).ranks(); }
+int Mesh::workers() const { return static_cast<const RealMesh&>(*core_).workers(); }
+std::uint32_t Mesh::epoch() const { return static_cast<const RealMesh&>(*core_).epoch(); }
+std::string Mesh::seats() const { return static_cast<const RealMesh&>(*core_).seats(); }
+bool Mesh::somebody_waits_to_join() const { return static_cast<const RealMesh&>(*core_).knocked(); }
 int Mesh::streams(int peer) const { return static_cast<const RealMesh&>(*core_).streams(peer); }
 int Mesh::port() const { return static_cast<const RealMesh&>(*core_).port(); }
 
 RealMesh::RealMesh(const MeshOptions& options)
     : options_(options),
+      rank_(options.rank),
+      ranks_(options.ranks),
+      workers_(options.workers),
       beat_seconds_(std::clamp(options.timeout_seconds / 10, 0.05, 0.5)),
       window_(options.window_bytes != 0
                   ? options.window_bytes
@@ -40,16 +52,21 @@ RealMesh::RealMesh(const MeshOptions& options)
            Inbox(
                Link::kHub, 0, [](Tag) { return nullptr; }, *this),
            Outbox(0, 0)} {
-  if (options.ranks > 1 && options.early_failure.empty()) doorway_.emplace(io_, options.address, 0);
+  if (meets_others() && options.early_failure.empty()) doorway_.emplace(io_, options.address, 0);
   if (options.encrypted) tls_.emplace(options.key);
-  for (int r = 0; r < options.ranks; ++r) peers_.push_back(nullptr);
+  peers_.resize(static_cast<std::size_t>(ranks_));
+  for (int r = 0; r < ranks_; ++r) seats_.push_back(r);
+}
+
+std::string RealMesh::seats() const {
+  return fmt::format("{}", fmt::join(seats_.begin(), seats_.begin() + workers_, ", "));
 }
 
 void RealMesh::start() {
   began_at_ = heard_ourselves_at_ = clock.now();
   thread_ = std::thread([this] { run_io(io_); });
   asio::post(io_, [this] {
-    if (options_.ranks > 1) {
+    if (meets_others()) {
       connect_to_hub();
     } else {
       become_joined();
@@ -60,7 +77,8 @@ void RealMesh::start() {
   while (!changed.wait_for(lock, std::chrono::milliseconds(100), [this] { return joined_ || spread_; })) {
     if (!options_.interrupted || !options_.interrupted()) continue;
     lock.unlock();
-    fail(kUsersWish + fmt::format("{} was asked to stop while the job was starting", name(options_.rank)));
+    fail(kUsersWish +
+         fmt::format("{} was asked to stop while the job was starting", rank_name(options_.rank, options_.workers)));
     lock.lock();
   }
   if (!failure) return;
@@ -179,7 +197,8 @@ void RealMesh::frame_begins(Link& link, const FrameHead& head) {
     if (link.peer == Link::kHub) slipstream::fail<FabricError>("a frame is refused: the rendezvous sends no data");
     return peer_of(link.peer).in.begins(head);
   }
-  if (head.kind == Kind::kJoin || (head.kind == Kind::kRoster && link.peer != Link::kHub)) {
+  const bool hubs = head.kind == Kind::kRoster || head.kind == Kind::kKnock;
+  if (head.kind == Kind::kJoin || (hubs && link.peer != Link::kHub)) {
     slipstream::fail<FabricError>("a frame is refused: a rank takes none of its kind");
   }
   link.text.resize(head.length);
@@ -213,6 +232,9 @@ void RealMesh::frame_arrived(Link& link, const FrameHead& head) {
       break;
     case Kind::kBye:
       peer.left = true;
+      break;
+    case Kind::kKnock:
+      knocked_ = true;
       break;
     case Kind::kBeat:
     case Kind::kJoin:
@@ -261,8 +283,8 @@ void RealMesh::drain() {
           break;
       }
     } catch (const std::exception& e) {  // nobody has it: neither inbox nor outbox
-      const std::string with = t.peer == options_.rank ? "" : " with " + name(t.peer);
-      give_up(fmt::format("{}{}: {}", name(options_.rank), with, e.what()));
+      const std::string with = t.peer == rank_ ? "" : " with " + name(t.peer);
+      give_up(fmt::format("{}{}: {}", name(rank_), with, e.what()));
       t.owner->ended(t, false);
     }
   }
@@ -271,7 +293,7 @@ void RealMesh::drain() {
 }
 
 void RealMesh::start_send(Transfer& t) {
-  if (t.peer == options_.rank) {
+  if (t.peer == rank_) {
     if (Listener* listener = listener_of(t.tag)) {
       LetterHead head;
       check(t.parts.ranges[0].size() == head.size(), "a letter to ourselves with a head of {} bytes",
@@ -291,7 +313,7 @@ void RealMesh::start_send(Transfer& t) {
 }
 
 void RealMesh::start_receive(Transfer& t) {
-  if (t.peer == options_.rank) {
+  if (t.peer == rank_) {
     own_[t.tag].receives.push_back(&t);
     return meet(own_[t.tag]);
   }
@@ -303,7 +325,7 @@ void RealMesh::start_receive(Transfer& t) {
 }
 
 void RealMesh::withdraw(Transfer& t) {
-  if (t.peer != options_.rank) {
+  if (t.peer != rank_) {
     peer_of(t.peer).in.withdraw(t);
   } else if (std::erase(own_[t.tag].receives, &t) > 0) {
     t.owner->ended(t, false);
@@ -319,7 +341,7 @@ void RealMesh::meet(Own& own) {
     own.sends.pop_front();
     own.receives.pop_front();
     if (from.parts.bytes() != to.parts.bytes()) {
-      give_up(fmt::format("{} sent {} bytes to itself where {} are received", name(options_.rank), from.parts.bytes(),
+      give_up(fmt::format("{} sent {} bytes to itself where {} are received", name(rank_), from.parts.bytes(),
                           to.parts.bytes()));
     } else {
       for (std::uint64_t done = 0; done < from.parts.bytes();) {
@@ -348,8 +370,8 @@ void RealMesh::wake_marked() {
 }
 
 RealMesh::Peer& RealMesh::peer_of(int rank) {
-  check(rank >= 0 && rank < options_.ranks && rank != options_.rank && peers_[static_cast<std::size_t>(rank)],
-        "a message for rank {}; there are {} ranks, and this is {}", rank, options_.ranks, options_.rank);
+  check(rank >= 0 && rank < ranks_ && rank != rank_ && peers_[static_cast<std::size_t>(rank)],
+        "a message for rank {}; there are {} ranks, and this is {}", rank, ranks_, rank_);
   return *peers_[static_cast<std::size_t>(rank)];
 }
 

@@ -29,9 +29,13 @@
 namespace slipstream {
 
 struct MeshOptions {
-  int rank = 0;
+  int rank = 0;             // in an elastic job: the seat; the rank comes from the rendezvous
   int ranks = 1;            // of the mesh: workers, then processes that only serve
-  int workers = 1;          // for names: ranks from there on are servers
+  int workers = 1;          // ranks from there on are servers
+  bool serves = false;      // this process does
+  bool elastic = false;     // there may be fewer ranks, or more
+  std::uint32_t epoch = 0;  // the last group this process was in; 0: none
+  int last_rank = 0;        // its rank there
   Address hub;              // where the ranks find each other
   bool supervised = false;  // the hub stays, shows life and announces failures
   Key key{};
@@ -55,12 +59,19 @@ class MeshCore;
 class Mesh {
  public:
   explicit Mesh(const MeshOptions& options);  // blocks until all are connected; throws FabricError, ConfigError
-  ~Mesh();                                    // leaves; all transfers have ended
+  ~Mesh();                                    // leaves
+  void leave();                               // all transfers have ended then
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
 
   MeshCore& core() { return *core_; }
   std::shared_ptr<MeshCore> shared() { return core_; }
+  int rank() const;
+  int ranks() const;
+  int workers() const;
+  std::uint32_t epoch() const;  // the group's number, from 1 on
+  std::string seats() const;    // of the workers, by rank, for people: "0, 2, 3"
+  bool somebody_waits_to_join() const;
   int streams(int peer) const;  // connections to it, as chosen
   int port() const;             // where we listen; 0: nowhere, there is nobody else
 

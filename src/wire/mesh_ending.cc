@@ -53,7 +53,7 @@ void RealMesh::link_lost(Link& link, bool closed, const std::string& why) {
 }
 
 std::string RealMesh::connection_failed(const Peer& peer, const std::string& why) const {
-  return fmt::format("the connection between {} and {} failed: {}", name(options_.rank), name(peer.rank), why);
+  return fmt::format("the connection between {} and {} failed: {}", name(rank_), name(peer.rank), why);
 }
 
 std::string RealMesh::orphaned() const { return options_.supervised ? std::string(1, kOrphaned) : ""; }
@@ -78,7 +78,7 @@ std::string RealMesh::during(const Peer& peer) {
 // A peer is gone. The supervisor, where there is one, may know why: it has a moment to tell.
 void RealMesh::lose(Peer& peer, const std::string& why) {
   const auto tell = [this, rank = peer.rank, why] {
-    give_up(fmt::format("{} is lost: {} (seen by {}{})", name(rank), why, name(options_.rank), during(peer_of(rank))));
+    give_up(fmt::format("{} is lost: {} (seen by {}{})", name(rank), why, name(rank_), during(peer_of(rank))));
   };
   if (!options_.supervised) return tell();
   auto patience = std::make_shared<asio::steady_timer>(io_, millis(kSupervisorSeconds));
@@ -88,7 +88,8 @@ void RealMesh::lose(Peer& peer, const std::string& why) {
 void RealMesh::note_failure(const std::string& text, bool from_another) {
   const std::lock_guard lock(mutex);
   if (failure) return;
-  failure = text;
+  const bool ends_group = options_.elastic && !from_another && text[0] >= ' ' && peers_meeting();
+  failure = ends_group ? kGroupOver + text : text;
   announced = from_another;  // those who wait are told when the others have been
 }
 
@@ -168,7 +169,7 @@ void RealMesh::end_when_flushed() {
     for_all_peers([](Peer& peer) {
       for (auto& link : peer.links) link->close();
     });
-    note_failure(fmt::format("{} has left the job", name(options_.rank)), false);
+    note_failure(fmt::format("{} has left the job", name(rank_)), false);
     spread_failure();
     std::vector<MeshCommand> late;
     {
@@ -207,16 +208,18 @@ void RealMesh::tick() {
 }
 
 void RealMesh::look_for_silence(double now) {
-  if (!joined_ && now - began_at_ > options_.join_timeout_seconds + 2) {  // the hub has told before who is missing
+  const bool waits_for_its_turn = options_.elastic && hub_.joined && !peers_meeting();  // the hub knows how long
+  if (!joined_ && !waits_for_its_turn &&
+      now - began_at_ > options_.join_timeout_seconds + 2) {  // the hub has told before who is missing
     std::vector<std::string> missing;
     for (auto& peer : peers_) {
       if (peer && !peer->joined) missing.push_back(name(peer->rank));
     }
     return give_up(missing.empty() ? orphaned() + fmt::format("{} at {}:{} did not let {} join within {:.0f} s",
                                                               hub_name(), options_.hub.host, options_.hub.port,
-                                                              name(options_.rank), options_.join_timeout_seconds)
+                                                              name(rank_), options_.join_timeout_seconds)
                                    : fmt::format("{} did not connect to {} within {:.0f} s", fmt::join(missing, ", "),
-                                                 name(options_.rank), options_.join_timeout_seconds));
+                                                 name(rank_), options_.join_timeout_seconds));
   }
   for_all_peers([&](Peer& peer) {
     if (!peer.joined || peer.left || peer.links.empty() || now - peer.heard_at <= options_.timeout_seconds) return;
@@ -228,8 +231,8 @@ void RealMesh::look_for_silence(double now) {
 std::string RealMesh::silent(const Peer& peer, double now) {
   const bool hub = peer.rank == Link::kHub;
   return (hub ? orphaned() : "") + fmt::format("{} is lost: no sign of life for {:.0f} s (seen by {}{})",
-                                               hub ? hub_name() : name(peer.rank), now - peer.heard_at,
-                                               name(options_.rank), during(peer));
+                                               hub ? hub_name() : name(peer.rank), now - peer.heard_at, name(rank_),
+                                               during(peer));
 }
 
 }  // namespace slipstream

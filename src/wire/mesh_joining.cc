@@ -53,11 +53,13 @@ void RealMesh::connect(const Address& to, const Key& key, const Introduction& mi
     const bool itself = !e && socket->local_endpoint(unknown) == socket->remote_endpoint(unknown);
     if (itself) socket->close(unknown);
     if (e || itself) {
+      // Who is on the roster has listened before: of an elastic job the others go on without it.
+      if (options_.elastic && peer.rank != Link::kHub && !itself) return give_up(connection_failed(peer, e.message()));
       if (clock.now() - began_at_ > options_.join_timeout_seconds) {
         return give_up(
             fmt::format("{} cannot reach the {} at {}:{} ({}); is rank 0 running there, and do "
                         "--master-addr and --master-port name it?",
-                        name(options_.rank), what, to.host, to.port, e.message()));
+                        name(rank_), what, to.host, to.port, e.message()));
       }
       auto again = std::make_shared<asio::steady_timer>(io_, millis(0.1));
       again->async_wait([=, this, &peer](const asio::error_code&) {
@@ -89,7 +91,7 @@ void RealMesh::link_ready(Link& link) {
   if (link.peer == Link::kNobody) {  // it came to us
     const Introduction& theirs = link.theirs();
     if (!doorway_->let_in(link)) return link.close();
-    Peer* peer = theirs.from > options_.rank && theirs.from < options_.ranks ? &peer_of(theirs.from) : nullptr;
+    Peer* peer = theirs.from > rank_ && theirs.from < ranks_ ? &peer_of(theirs.from) : nullptr;
     if (peer == nullptr || peer->joined || peer->links.size() >= theirs.streams) return link.close();
     peer->streams = theirs.streams;
     link.peer = theirs.from;
@@ -104,27 +106,46 @@ void RealMesh::link_ready(Link& link) {
   if (peer.links.size() < peer.streams) return;
   peer.joined = true;
   if (&peer == &hub_ && !options_.early_failure.empty()) {
-    note_failure(kUsersFault + fmt::format("{}: {}", name(options_.rank), options_.early_failure), false);
+    note_failure(kUsersFault + fmt::format("{}: {}", name(rank_), options_.early_failure), false);
     return spread_failure();
   }
   if (&peer == &hub_) {
-    hub_.out.text(Kind::kJoin, JoinText{options_.rank, options_.ranks, {options_.address, doorway_->port()}}.to_text());
+    hub_.out.text(Kind::kJoin, JoinText{.seat = options_.rank,
+                                        .seats = options_.ranks,
+                                        .serves = options_.serves,
+                                        .epoch = options_.epoch,
+                                        .rank = options_.last_rank,
+                                        .address = {options_.address, doorway_->port()}}
+                                   .to_text());
     return;  // the link writes next
   }
-  if (std::all_of(peers_.begin(), peers_.end(),
-                  [this](const auto& one) { return one == nullptr || one->rank == options_.rank || one->joined; })) {
+  join_when_all_are_met();
+}
+
+void RealMesh::join_when_all_are_met() {
+  if (std::all_of(peers_.begin(), peers_.end(), [](const auto& one) { return one == nullptr || one->joined; })) {
     become_joined();
   }
 }
 
 void RealMesh::meet_everybody(const Roster& roster) {
-  if (static_cast<int>(roster.ranks.size()) != options_.ranks || epoch_ != 0) {
+  if ((static_cast<int>(roster.ranks.size()) != ranks_ && !options_.elastic) || epoch_ != 0) {
     slipstream::fail<FabricError>("a roster of {} ranks is refused: this job has {}, and needs one",
-                                  roster.ranks.size(), options_.ranks);
+                                  roster.ranks.size(), ranks_);
   }
+  const auto ours = std::find_if(roster.ranks.begin(), roster.ranks.end(),
+                                 [this](const Roster::Rank& one) { return one.seat == options_.rank; });
+  if (ours == roster.ranks.end()) slipstream::fail<FabricError>("a roster without this process is refused");
   epoch_ = roster.epoch;
-  for (int r = 0; r < options_.ranks; ++r) {
-    if (r == options_.rank) continue;
+  began_at_ = clock.now();
+  rank_ = static_cast<int>(ours - roster.ranks.begin());
+  ranks_ = static_cast<int>(roster.ranks.size());
+  workers_ = roster.workers;
+  peers_.resize(roster.ranks.size());
+  seats_.clear();
+  for (const Roster::Rank& one : roster.ranks) seats_.push_back(one.seat);
+  for (int r = 0; r < ranks_; ++r) {
+    if (r == rank_) continue;
     peers_[static_cast<std::size_t>(r)] =
         std::make_unique<Peer>(Peer{r,
                                     Inbox(
@@ -132,13 +153,14 @@ void RealMesh::meet_everybody(const Roster& roster) {
                                     Outbox(epoch_, window_)});
     peer_of(r).heard_at = clock.now();
   }
-  const Introduction mine{.epoch = epoch_, .from = options_.rank, .to = 0};
+  const Introduction mine{.epoch = epoch_, .from = rank_, .to = 0};
   doorway_->open(tls_ ? &*tls_ : nullptr, roster.key, mine, *this);
-  for (int r = 0; r < options_.rank; ++r) {
+  for (int r = 0; r < rank_; ++r) {
     Introduction to_them = mine;
     to_them.to = r;
-    connect(roster.ranks[static_cast<std::size_t>(r)], roster.key, to_them, peer_of(r), "mesh");
+    connect(roster.ranks[static_cast<std::size_t>(r)].address, roster.key, to_them, peer_of(r), "mesh");
   }
+  join_when_all_are_met();  // there may be nobody else
 }
 
 void RealMesh::become_joined() {

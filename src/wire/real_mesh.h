@@ -12,12 +12,13 @@
 // The mutex of MeshCore guards commands_ and how far the mesh has come (joined_, spread_, closed_), beside the failure.
 // joined_ is written by the I/O thread only, which therefore reads it without the mutex. No owner of a transfer is
 // called with the mutex held. Everything else is set before the I/O thread begins, or is that thread's alone; streams()
-// reads what no longer changes once start() has returned.
+// reads what no longer changes once start() has returned, as do rank(), ranks(), workers(), epoch() and name().
 #pragma once
 
 #include <array>
 #include <asio/io_context.hpp>
 #include <asio/steady_timer.hpp>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <deque>
@@ -48,8 +49,17 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
   void start();
   void close();
 
-  int rank() const override { return options_.rank; }
-  std::string name(int rank) const override { return rank_name(rank, options_.workers); }
+  int rank() const override { return rank_; }
+  int ranks() const { return ranks_; }
+  int workers() const { return workers_; }
+  std::uint32_t epoch() const { return epoch_; }
+  std::string seats() const;
+  bool knocked() const { return knocked_; }
+  // By the number it was started with, which stays the same when the group changes.
+  std::string name(int rank) const override {
+    const auto at = static_cast<std::size_t>(rank);
+    return rank_name(at < seats_.size() ? seats_[at] : rank, options_.workers);
+  }
   double timeout_seconds() const override { return options_.timeout_seconds; }
   int streams(int peer) const {
     const auto& one = peers_[static_cast<std::size_t>(peer)];
@@ -99,8 +109,10 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
   void connect(const Address& to, const Key& key, const Introduction& mine, Peer& peer, const char* what);
   void link_ready(Link& link) override;
   void meet_everybody(const Roster& roster);
+  void join_when_all_are_met();
   void become_joined();
   bool peers_meeting() const { return epoch_ != 0; }
+  bool meets_others() const { return options_.ranks > 1 || options_.elastic; }
 
   // ---- frames
   void frame_begins(Link& link, const FrameHead& head) override;
@@ -153,6 +165,8 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
   }
 
   const MeshOptions options_;
+  int rank_, ranks_, workers_;  // as the rendezvous has told; until then as options say
+  std::vector<int> seats_;      // by rank
   const double beat_seconds_;
   const std::uint64_t window_;
   asio::io_context io_;
@@ -160,6 +174,8 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
   std::optional<Doorway> doorway_;
   std::optional<TlsContext> tls_;
   std::thread thread_;
+
+  std::atomic<bool> knocked_{false};
 
   // Guarded by the mutex.
   std::vector<MeshCommand> commands_;

@@ -19,21 +19,29 @@ bool at_end(std::istream& in) { return (in >> std::ws).eof(); }
 
 }  // namespace
 
-std::string JoinText::to_text() const { return fmt::format("{} {} {} {}", rank, ranks, address.host, address.port); }
+std::string JoinText::to_text() const {
+  return fmt::format("{} {} {} {} {} {} {}", seat, seats, serves ? 1 : 0, epoch, rank, address.host, address.port);
+}
 
 JoinText JoinText::from_text(const std::string& text) {
   JoinText join;
   std::istringstream in(text);
-  in >> join.rank >> join.ranks >> join.address.host >> join.address.port;
-  if (in.fail() || !at_end(in) || join.rank < 0 || join.rank >= join.ranks || !valid(join.address)) {
+  std::int64_t serves = 0, epoch = 0;
+  in >> join.seat >> join.seats >> serves >> epoch >> join.rank >> join.address.host >> join.address.port;
+  join.serves = serves == 1;
+  join.epoch = static_cast<std::uint32_t>(epoch);
+  const bool counts = join.seat >= 0 && join.seat < kMaxRanks && join.seats > 0 && (serves == 0 || serves == 1) &&
+                      join.rank >= 0 && join.rank < kMaxRanks && epoch >= 0 &&
+                      epoch <= std::numeric_limits<std::uint32_t>::max();
+  if (in.fail() || !at_end(in) || !counts || !valid(join.address)) {
     fail<FabricError>("a request to join is refused: it cannot be read; do all run the same program?");
   }
   return join;
 }
 
 std::string Roster::to_text() const {
-  std::string text = fmt::format("{} {} {}", epoch, ranks.size(), to_hex(key));
-  for (const Address& rank : ranks) text += fmt::format("\n{} {}", rank.host, rank.port);
+  std::string text = fmt::format("{} {} {} {}", epoch, ranks.size(), workers, to_hex(key));
+  for (const Rank& rank : ranks) text += fmt::format("\n{} {} {}", rank.seat, rank.address.host, rank.address.port);
   return text;
 }
 
@@ -42,15 +50,15 @@ Roster Roster::from_text(const std::string& text) {
   std::istringstream in(text);
   std::int64_t epoch = 0, count = 0;  // signed: a stream reads -1 into an unsigned number without a word
   std::string hex;
-  in >> epoch >> count >> hex;
+  in >> epoch >> count >> roster.workers >> hex;
   bool good = !in.fail() && epoch > 0 && epoch <= std::numeric_limits<std::uint32_t>::max() && count > 0 &&
-              count <= kMaxRanks && key_from_hex(hex).has_value();
+              count <= kMaxRanks && roster.workers > 0 && roster.workers <= count && key_from_hex(hex).has_value();
   roster.key = key_from_hex(hex).value_or(Key{});
   roster.epoch = static_cast<std::uint32_t>(epoch);
-  for (Address address; good && std::ssize(roster.ranks) < count;) {
-    in >> address.host >> address.port;
-    good = !in.fail() && valid(address);
-    if (good) roster.ranks.push_back(address);
+  for (Rank rank; good && std::ssize(roster.ranks) < count;) {
+    in >> rank.seat >> rank.address.host >> rank.address.port;
+    good = !in.fail() && rank.seat >= 0 && rank.seat < kMaxRanks && valid(rank.address);
+    if (good) roster.ranks.push_back(rank);
   }
   if (!good || !at_end(in)) fail<FabricError>("the rendezvous' answer cannot be read; do all run the same program?");
   return roster;
@@ -60,6 +68,8 @@ void throw_failure_text(const std::string& text, bool announced) {
   if (!text.empty() && text[0] == kUsersFault) throw ConfigError(text.substr(1));
   if (!text.empty() && text[0] == kUsersWish) throw Interrupted(text.substr(1));
   if (!text.empty() && text[0] == kOrphaned) throw OrphanedError(text.substr(1));
+  if (!text.empty() && text[0] == kJobOver) throw JobOver(text.substr(1));
+  if (!text.empty() && text[0] == kGroupOver) throw GroupFailed(text.substr(1));
   if (announced) throw AnnouncedError(text);
   throw FabricError(text);
 }

@@ -18,21 +18,32 @@ struct Address {
   bool operator==(const Address&) const = default;
 };
 
-// A rank joins.
+// A process joins. Its seat is the number it was started with: its rank, unless the group has changed since.
 struct JoinText {
-  int rank = 0;
-  int ranks = 1;  // of the job, as it was told
+  int seat = 0;
+  int seats = 1;  // of the job, as it was told
+  bool serves = false;
+  std::uint32_t epoch = 0;  // the last group it was in, and whose training it holds; 0: none
+  int rank = 0;             // that it had there
   Address address;
 
   std::string to_text() const;
   static JoinText from_text(const std::string& text);  // throws FabricError
+  bool operator==(const JoinText&) const = default;
 };
 
-// Everybody has joined. `key` is fresh for every job: connections of an earlier one do not fit.
+// Everybody has joined: who has which rank, workers first. `key` is fresh for every group: connections of an earlier one
+// do not fit.
 struct Roster {
-  std::uint32_t epoch = 1;
+  struct Rank {
+    int seat = 0;
+    Address address;
+    bool operator==(const Rank&) const = default;
+  };
+  std::uint32_t epoch = 1;  // the how manieth group of the job this is
   Key key{};
-  std::vector<Address> ranks;
+  int workers = 1;
+  std::vector<Rank> ranks;
 
   std::string to_text() const;
   static Roster from_text(const std::string& text);  // throws FabricError
@@ -40,8 +51,10 @@ struct Roster {
 
 // A failure that the user can mend begins with the first of these bytes, and ends every rank as a ConfigError; one that
 // the user asked for, while the job was starting, with the second, and ends every rank as Interrupted; the loss of the
-// supervisor with the third: an OrphanedError, which nobody is left to tell the user of.
-inline constexpr char kUsersFault = '\x02', kUsersWish = '\x03', kOrphaned = '\x04';
+// supervisor with the third: an OrphanedError, which nobody is left to tell the user of. The fourth tells a worker that
+// came too late that the job has ended well: a JobOver. The fifth ends the group of an elastic job: a GroupFailed.
+inline constexpr char kUsersFault = '\x02', kUsersWish = '\x03', kOrphaned = '\x04', kJobOver = '\x05',
+                      kGroupOver = '\x06';
 [[noreturn]] void throw_failure_text(const std::string& text, bool announced);
 
 // For people: "rank 1", "server 0 (rank 2)" where ranks from `workers` on are servers, "the supervisor" for -1.

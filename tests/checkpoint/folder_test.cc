@@ -117,8 +117,7 @@ TEST(CheckpointFolder, AJobThatDiffersIsRefusedWithTheDifference) {
     return std::string();
   };
   EXPECT_EQ(refusal([](CheckpointMeta&) {}), "");
-  EXPECT_NE(refusal([](CheckpointMeta& m) { m.workers = 3; }).find("number of workers = 2, this job has 3"),
-            std::string::npos);
+  EXPECT_EQ(refusal([](CheckpointMeta& m) { m.workers = 3; }), "") << "the group may be another one";
   EXPECT_NE(refusal([](CheckpointMeta& m) { m.options[0].second = "8"; }).find("period = 4, this job has 8"),
             std::string::npos);
   EXPECT_NE(refusal([](CheckpointMeta& m) { m.run = {{"batch", "16"}}; }).find("batch"), std::string::npos);
@@ -144,7 +143,7 @@ TEST(AtomicFile, IsThereAsAWholeOrNotAtAll) {
 TEST(CheckpointFolder, AKilledWriterLeavesTheLastOrTheNewCheckpointLoadable) {
   const TempDir dir;
   std::mt19937_64 random(1);
-  std::int64_t next = 1, found = 0;
+  std::int64_t next = 1, found = 0, loaded = 0;
   const auto began = std::chrono::steady_clock::now();
   write_example(dir.path() / "timed", 1, 2, 20'000);
   const auto one = std::chrono::steady_clock::now() - began;  // kills come within the time of some of these
@@ -171,6 +170,7 @@ TEST(CheckpointFolder, AKilledWriterLeavesTheLastOrTheNewCheckpointLoadable) {
     const auto meta = CheckpointMeta::read(checkpoint);
     EXPECT_GE(meta.step, found);
     found = meta.step;
+    ++loaded;
     for (int rank = 0; rank < 2; ++rank) {
       const StateArchive state = read_rank(checkpoint, meta, rank);
       EXPECT_EQ(std::get<std::vector<float>>(state.entries().at("model/w")),
@@ -179,7 +179,7 @@ TEST(CheckpointFolder, AKilledWriterLeavesTheLastOrTheNewCheckpointLoadable) {
     next = random() % 2 == 0 ? found + 1 : std::max<std::int64_t>(1, found - 1);  // go on, or write some again
     if (next <= found) found = 0;                                                 // `latest` may move back then
   }
-  EXPECT_TRUE(has_checkpoint(dir.path()));
+  EXPECT_GT(loaded, 0);  // how many depends on when the kills come: one may leave none, where steps are written again
 }
 
 }  // namespace

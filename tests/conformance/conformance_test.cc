@@ -11,6 +11,7 @@
 #include <fstream>
 #include <set>
 
+#include "engine/engine.h"
 #include "kit/sim.h"
 #include "kit/variants.h"
 #include "strategy/card.h"
@@ -167,6 +168,59 @@ TEST_P(Conformance, ResumesModelsOfSeveralBuckets) {
   const auto resumed = run_sim_job(resuming);
   EXPECT_EQ(resumed.ranks[0].steps.front().t, 4);
   expect_unmoved(resumed, uninterrupted);
+}
+
+// More or fewer workers and servers go on from the checkpoint: at its step, and they end in agreement.
+TEST_P(Conformance, ResumesWithOtherNumbersOfWorkersAndServers) {
+  if (ranks() != 3 || !GetParam().variant.set.empty()) return;
+  const TempDir files(kMemory);
+  auto saving = job();
+  saving.checkpoints = {.folder = files.path(), .every = {.steps = 5}};
+  ASSERT_TRUE(run_sim_job(saving).all_finished());
+  for (const int workers : {1, 2, 3, 5}) {
+    for (const int servers : {0, 1, 2}) {
+      if (workers == 3 && servers == GetParam().servers) continue;
+      SCOPED_TRACE(fmt::format("{} workers, {} servers", workers, servers));
+      auto options = job();
+      options.world.ranks = workers;
+      options.servers = servers;
+      options.resume_from = step_folder(files.path(), 5);
+      const auto resumed = run_sim_job(options);
+      ASSERT_TRUE(resumed.all_finished()) << resumed.ranks[0].outcome.error;
+      EXPECT_TRUE(resumed.agreement());
+      for (const SimRankResult& rank : resumed.ranks) {
+        ASSERT_EQ(rank.steps.size(), 8U);
+        EXPECT_EQ(rank.steps.front().t, 5);
+      }
+      if (!job().make_strategy()->needs_servers()) break;  // their number means nothing
+    }
+  }
+}
+
+// Strategy::owed() is the entry "residual" of visit(): checkpoints of other numbers of workers find it by that name.
+TEST_P(Conformance, NamesWhatItOwesAsResidual) {
+  if (ranks() != 2) return;
+  struct Finder final : StateVisitor {
+    std::span<float> residual{};
+    void floats(std::string_view name, std::span<float> values) override {
+      if (name == "residual") residual = values;
+    }
+    void integer(std::string_view, std::int64_t&) override {}
+  };
+  const SimJobOptions options = job();
+  if (options.make_strategy()->needs_servers()) return;  // they send whole gradients
+  SimWorld world(options.world);
+  const auto outcomes = world.run([&](SimPort& port) {
+    FlatModel model(options.task->parameters());
+    Engine engine(port, model, options.make_strategy(), {.optimizer = options.optimizer});
+    Finder finder;
+    engine.strategy().visit(finder);
+    const auto owed = engine.strategy().owed();
+    EXPECT_EQ(owed.data(), finder.residual.data());
+    EXPECT_EQ(owed.size(), finder.residual.size());
+    engine.finish();
+  });
+  for (const auto& outcome : outcomes) EXPECT_TRUE(outcome.finished()) << outcome.error;
 }
 
 TEST_P(Conformance, SendsTheBytesItsFormulaSays) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <cstring>
+#include <latch>
 #include <string>
 
 #include "fabric/loopback.h"
@@ -384,6 +385,101 @@ TEST(MeshFabric, OperationsMayOutliveTheFabric) {
     if (net.rank() == 0) left.push_back(net.recv(1, 3, std::as_writable_bytes(std::span(got))));
   });
   EXPECT_THROW(left[0].wait(), FabricError);
+}
+
+// Three ranks of an elastic job; rank 1 leaves without a word after its first sum, as a crash would have it.
+TEST(MeshFabric, TheOthersOfAnElasticJobGoOnInANewGroup) {
+  HubOptions options = test::hub_for(3);
+  options.elastic = {1, 3};
+  const Hub hub(options);
+  std::vector<std::vector<float>> sums(3);
+  std::latch all_have_summed(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      Rendezvous at = loopback(hub, rank, 3);
+      at.min_workers = 1;
+      at.max_workers = 3;
+      MeshFabric net(at);
+      auto& mine = sums[static_cast<std::size_t>(rank)];
+      float value = static_cast<float>(1 << rank);
+      net.sum(std::span(&value, 1)).wait();
+      mine.push_back(value);
+      all_have_summed.arrive_and_wait();
+      if (rank == 1) return net.announce("rank 1 has no more memory");
+      try {
+        for (int round = 0; round < 1000; ++round) {
+          Floats more(100'000, 1.0F);
+          net.sum(more).wait();
+        }
+        ADD_FAILURE() << "rank " << rank << " did not notice";
+      } catch (const GroupFailed& e) {
+        EXPECT_NE(std::string(e.what()).find("rank 1"), std::string::npos) << e.what();
+      }
+      net.regroup();
+      EXPECT_EQ(net.size(), 2);
+      EXPECT_EQ(net.rank(), rank == 0 ? 0 : 1);
+      EXPECT_EQ(net.mesh().epoch(), 2U);
+      EXPECT_EQ(net.mesh().seats(), "0, 2");
+      value = static_cast<float>(1 << rank);
+      net.sum(std::span(&value, 1)).wait();
+      mine.push_back(value);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(sums[0], (Floats{7, 5}));
+  EXPECT_EQ(sums[1], (Floats{7}));
+  EXPECT_EQ(sums[2], (Floats{7, 5}));
+}
+
+TEST(MeshFabric, OneOfAnElasticJobLearnsThatAnotherWaitsAndTheyMeet) {
+  HubOptions options = test::hub_for(1);
+  options.elastic = {1, 2};
+  Hub hub(options);
+  const auto at = [&hub](int rank) {
+    Rendezvous at = loopback(hub, rank, 1);
+    at.min_workers = 1;
+    at.max_workers = 2;
+    return at;
+  };
+  MeshFabric first(at(0));
+  EXPECT_EQ(first.size(), 1);
+  EXPECT_FALSE(first.somebody_waits_to_join());
+  std::thread newcomer([&] {
+    MeshFabric second(at(5));
+    EXPECT_EQ(second.rank(), 1);
+    EXPECT_EQ(second.size(), 2);
+    float value = 1;
+    second.sum(std::span(&value, 1)).wait();
+    EXPECT_EQ(value, 3);
+  });
+  for (int i = 0; i < 1000 && !first.somebody_waits_to_join(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  ASSERT_TRUE(first.somebody_waits_to_join());
+  first.regroup();
+  EXPECT_EQ(first.rank(), 0);
+  EXPECT_EQ(first.size(), 2);
+  float value = 2;
+  first.sum(std::span(&value, 1)).wait();
+  EXPECT_EQ(value, 3);
+  newcomer.join();
+}
+
+TEST(MeshFabric, WhoComesTooLateIsToldThatTheJobIsOver) {
+  HubOptions options = test::hub_for(1);
+  options.elastic = {1, 2};
+  Hub hub(options);
+  hub.job_is_over();
+  Rendezvous at = loopback(hub, 0, 1);
+  at.min_workers = 1;
+  at.max_workers = 2;
+  EXPECT_THROW(MeshFabric{at}, JobOver);
+}
+
+TEST(MeshFabric, AJobThatIsNotElasticCannotRegroup) {
+  MeshFabric alone{Rendezvous{}};
+  expect_error<ConfigError>([&] { alone.regroup(); }, {"--elastic"});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// No test here waits for time to pass: processes wait for each other on pipes, and poll() only bounds a failure.
+// No result here depends on how long something takes: processes wait for each other on pipes or in a given order, and
+// poll() only bounds a failure.
 #include "launch/crew.h"
 
 #include <fcntl.h>
@@ -12,6 +13,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+
+#include "task/files.h"
 
 namespace slipstream {
 namespace {
@@ -103,16 +106,49 @@ TEST(Crew, PreparesInTheChildOnly) {
   EXPECT_EQ(getenv("SLIPSTREAM_CREW_TEST"), nullptr);
 }
 
+// The first life of the member fails, the second ends well: that counts.
+TEST(Crew, AMemberIsStartedAgainWhereTheOwnerWantsIt) {
+  const test::TempDir dir;
+  const std::string mark = (dir.path() / "mark").string();
+  std::vector<int> codes;
+  const CrewOutcome outcome = run_crew({shell("test -e " + mark + " || { touch " + mark + "; exit 9; }")},
+                                       {.restart_after = [&](const CrewFailure& failure) -> std::optional<double> {
+                                         codes.push_back(failure.exit_code);
+                                         return 0.01;
+                                       }});
+  EXPECT_EQ(codes, std::vector<int>{9});
+  EXPECT_FALSE(outcome.first_failure.has_value());
+  EXPECT_EQ(outcome.worst, 0);
+}
+
+TEST(Crew, NobodyIsStartedAgainOnceAnotherHasEndedWell) {
+  int told = 0;
+  const CrewOutcome outcome = run_crew({shell("exit 9"), shell("sleep 0.2"), shell("sleep 0.6")},
+                                       {.restart_after = [](const CrewFailure&) { return std::optional(1e6); },
+                                        .on_first_good_end = [&told] { ++told; }});
+  EXPECT_FALSE(outcome.first_failure.has_value());
+  EXPECT_EQ(told, 1);
+}
+
+TEST(Crew, TellsWhoRuns) {
+  std::vector<pid_t> seen;
+  run_crew({shell("sleep 0.5"), shell("exit 0")},
+           {.on_tick = [&seen](const std::vector<pid_t>& pids) { seen = pids; }});
+  ASSERT_EQ(seen.size(), 2U);
+  EXPECT_GT(seen[0], 0);
+  EXPECT_EQ(seen[1], 0);
+}
+
 // The first one to fail is told at once, while the other still runs: only what the caller does then lets that one end.
 TEST(Crew, TellsTheFirstFailureWhileOthersRun) {
   Pipe pipe;
   CrewMember waits = shell("read line; exit 5");
   waits.prepare = [&pipe] { dup2(pipe.read_end, STDIN_FILENO); };
   std::vector<int> told;
-  const CrewOutcome outcome = run_crew({waits, shell("exit 3")}, [&](const CrewFailure& failure) {
-    told.push_back(failure.member);
-    pipe.close_write();
-  });
+  const CrewOutcome outcome = run_crew({waits, shell("exit 3")}, {.on_first_failure = [&](const CrewFailure& failure) {
+                                         told.push_back(failure.member);
+                                         pipe.close_write();
+                                       }});
   EXPECT_EQ(told, std::vector<int>{1}) << "once, for the first";
   ASSERT_TRUE(outcome.first_failure.has_value());
   EXPECT_EQ(outcome.first_failure->exit_code, 3);

@@ -229,5 +229,31 @@ TEST(SlowBlasWarning, WarnsOfTheReferenceLibraryOnly) {
   EXPECT_EQ(slow_blas_warning("7f00 r-xp /usr/lib/libc.so.6\n"), "");
 }
 
+TEST(Place, ElasticIsARangeAroundTheNumberOfWorkers) {
+  const Placement local = placed(given({{"workers", "4"}, {"elastic", "2:6"}}));
+  EXPECT_TRUE(local.supervisor);
+  EXPECT_EQ(local.at.min_workers, 2);
+  EXPECT_EQ(local.at.max_workers, 6);
+  EXPECT_FALSE(placed(given({{"workers", "4"}})).at.elastic());
+  EXPECT_EQ(elastic_range("2", 4).max_workers, 4) << "as many as started";
+  for (const std::string text : {"0:4", "3:2", "x", "2:", ":4", "2:4:5", "2-4", "5:6", "1:3", "-1:4", "2:4 "}) {
+    expect_error<ConfigError>([&] { elastic_range(text, 4); }, {"--elastic", text});
+  }
+}
+
+TEST(Place, WorkersMayJoinAnElasticJobBeyondThoseItStartedWith) {
+  LaunchOptions options = by_hand(5, 3);
+  expect_refused(options, {}, {"rank 5", "3 processes"});
+  options.elastic = "1:8";
+  EXPECT_EQ(placed(options).at.rank, 5);
+  EXPECT_FALSE(placed(options).at.serves());
+}
+
+TEST(Place, ElasticRefusesWhatItDoesNotGoWith) {
+  expect_refused(given({{"workers", "2"}, {"elastic", "1:2"}, {"sums", "c10d"}}), {}, {"--elastic", "c10d"});
+  expect_refused(given({{"elastic", "1:4"}}), with(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE", "True"),
+                 {"torchrun", "--max-restarts", "--resume latest"});
+}
+
 }  // namespace
 }  // namespace slipstream

@@ -26,6 +26,17 @@ TEST(StepStatistics, AllStepsCountWhereThereAreNoMore) {
   EXPECT_EQ(of_seconds({}).median_ms(&StepRecord::seconds), 0.0);
 }
 
+// A night's run: means are of all steps, medians of a sample that stays small and spread over the whole run.
+TEST(StepStatistics, MillionsOfStepsTakeBoundedMemory) {
+  StepStatistics statistics;
+  const std::int64_t steps = 1'000'000;
+  for (std::int64_t t = 0; t < steps; ++t) statistics.add({.t = t, .seconds = 1e-3 * static_cast<double>(t)});
+  EXPECT_EQ(statistics.steps(), steps);
+  EXPECT_NEAR(statistics.mean_ms(&StepRecord::seconds), (steps + 4) / 2.0, 1e-3 * steps);
+  EXPECT_NEAR(statistics.median_ms(&StepRecord::seconds), steps / 2.0, 0.01 * steps);
+  EXPECT_LT(sizeof(StepRecord) * 2 * StepStatistics::kMostSampled, 2U << 20);
+}
+
 TEST(StepStatistics, MeansCountEveryStep) {
   StepStatistics statistics;
   for (double bytes : {0.0, 0.0, 0.0, 40.0, 0.0, 0.0, 0.0, 40.0}) statistics.add({.bytes_sent = bytes});

@@ -37,7 +37,7 @@ std::vector<Floats> train(const std::function<void(const std::function<void(Fabr
       client.wait(kUrgent);
       client.wait(kBackground);
     }
-    leave_servers(net, false);
+    leave_servers(net, Goodbye::kDone);
     if (host) host->wait();
     results[static_cast<std::size_t>(net.rank())] = pulled;
   });

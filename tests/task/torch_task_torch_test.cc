@@ -55,7 +55,8 @@ TaskOptions text_options(const std::string& file) {
 // Gradients of one whole step, micro-batches added up.
 std::vector<torch::Tensor> step_gradients(TorchTask& task, std::int64_t epoch, std::int64_t step) {
   task.module().zero_grad();
-  for (std::int64_t micro = 0; micro < task.options().accumulate; ++micro) task.loss(epoch, step, micro).backward();
+  for (std::int64_t micro = 0; micro < task.options().accumulate; ++micro)
+    task.loss({epoch, step * task.samples_per_step()}, micro).backward();
   std::vector<torch::Tensor> gradients;
   for (const torch::Tensor& parameter : task.module().parameters()) gradients.push_back(parameter.grad().clone());
   return gradients;
@@ -70,9 +71,11 @@ void expect_close(const std::vector<torch::Tensor>& a, const std::vector<torch::
 std::pair<double, double> train(TorchTask& task, std::int64_t steps, double rate) {
   const double before = task.evaluate(0, 1).mean_loss();
   torch::optim::SGD sgd(task.module().parameters(), torch::optim::SGDOptions(rate).momentum(0.9));
+  Position at;
   for (std::int64_t t = 0; t < steps; ++t) {
     sgd.zero_grad();
-    task.loss(t / task.steps_per_epoch(), t % task.steps_per_epoch(), 0).backward();
+    task.loss(at, 0).backward();
+    at = task.sampler().after(at);
     sgd.step();
   }
   return {before, task.evaluate(0, 1).mean_loss()};
@@ -80,11 +83,11 @@ std::pair<double, double> train(TorchTask& task, std::int64_t steps, double rate
 
 TEST(TorchTask, LoadsTheInstalledFashionMnist) {
   const auto task = make_task({}, 0, 1);
-  EXPECT_EQ(task->steps_per_epoch(), 60000 / 64);
+  EXPECT_EQ(task->sampler().steps_per_epoch(), 60000 / 64);
   EXPECT_EQ(task->samples_per_step(), 64);
   EXPECT_EQ(task->options().model, "cnn");
   EXPECT_STREQ(task->metric(), "test_accuracy");
-  EXPECT_NEAR(task->loss(0, 0, 0).item<double>(), std::log(10.0), 0.2);
+  EXPECT_NEAR(task->loss({0, 0}, 0).item<double>(), std::log(10.0), 0.2);
   EXPECT_EQ(task->evaluate(3, 40).samples, 250);  // of 10000
 }
 
@@ -122,8 +125,8 @@ TEST(TorchTask, IsDeterministicFromTheSeed) {
     TaskOptions other = options;
     other.seed = options.seed + 1;
     const auto a = make_task(options, 1, 2), b = make_task(options, 1, 2), c = make_task(other, 1, 2);
-    EXPECT_TRUE(a->loss(2, 3, 0).equal(b->loss(2, 3, 0)));
-    EXPECT_FALSE(a->loss(2, 3, 0).equal(c->loss(2, 3, 0)));
+    EXPECT_TRUE(a->loss({2, 48}, 0).equal(b->loss({2, 48}, 0)));
+    EXPECT_FALSE(a->loss({2, 48}, 0).equal(c->loss({2, 48}, 0)));
   }
 }
 
@@ -133,7 +136,7 @@ TEST(TorchTask, RanksStartWithEqualWeightsAndDifferentSamples) {
   const auto a = make_task(image_options(dir, "mlp", 10), 0, 2), b = make_task(image_options(dir, "mlp", 10), 1, 2);
   const auto weights_a = a->module().parameters(), weights_b = b->module().parameters();
   for (std::size_t i = 0; i < weights_a.size(); ++i) EXPECT_TRUE(weights_a[i].equal(weights_b[i]));
-  EXPECT_FALSE(a->loss(0, 0, 0).equal(b->loss(0, 0, 0)));
+  EXPECT_FALSE(a->loss({0, 0}, 0).equal(b->loss({0, 0}, 0)));
   EXPECT_EQ(a->samples_per_step(), 20);
 }
 
@@ -168,7 +171,7 @@ TEST(TorchTask, MicroBatchesAddUpToTheBatch) {
     TaskOptions split = whole;
     split.accumulate = 4;
     expect_close(step_gradients(*make_task(split, 0, 1), 0, 1), step_gradients(*make_task(whole, 0, 1), 0, 1));
-    EXPECT_THROW(make_task(split, 0, 1)->loss(0, 0, 4), Error);
+    EXPECT_THROW(make_task(split, 0, 1)->loss({0, 0}, 4), Error);
   }
 }
 
@@ -190,7 +193,7 @@ TEST(TorchTask, EvaluationLeavesTheModelAsItWasAndInTrainMode) {
   const TempDir dir;
   write_images(dir, 40, 12);
   const auto task = make_task(image_options(dir, "resnet20", 10), 0, 1);
-  task->loss(0, 0, 0);  // moves the running statistics of BatchNorm
+  task->loss({0, 0}, 0);  // moves the running statistics of BatchNorm
   std::vector<torch::Tensor> before;
   for (const torch::Tensor& buffer : task->module().buffers()) before.push_back(buffer.clone());
   const Evaluation once = task->evaluate(0, 1);

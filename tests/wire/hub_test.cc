@@ -28,7 +28,12 @@ TEST(Hub, TellsEverybodyWhereAllListenOnceTheLastHasJoined) {
   std::vector<std::unique_ptr<RawMember>> members;
   for (const int rank : {2, 0, 1}) members.push_back(std::make_unique<RawMember>(hub.port(), kKey, rank, 3));
   for (auto& one : members) {
-    EXPECT_EQ(one->roster().ranks, (std::vector<Address>(3, {"127.0.0.1", 1})));
+    const Roster roster = one->roster();
+    ASSERT_EQ(roster.ranks.size(), 3U);
+    EXPECT_EQ(roster.workers, 3);
+    for (int r = 0; r < 3; ++r) {
+      EXPECT_EQ(roster.ranks[static_cast<std::size_t>(r)], (Roster::Rank{r, {"127.0.0.1", 1}}));
+    }
     EXPECT_EQ(one->roster().key, members[0]->roster().key);
     EXPECT_NE(one->roster().key, kKey) << "it is fresh for every job";
     EXPECT_GT(one->roster().epoch, 0U);
@@ -83,7 +88,8 @@ TEST(Hub, ARankThatJoinsTwiceIsTheUsersToMend) {
   }
   const Hub another(hub_for(2));
   RawMember twice(another.port(), kKey, 1, 2);
-  twice.hub.say(Kind::kJoin, JoinText{0, 2, {"127.0.0.1", 1}}.to_text());  // one process as two ranks
+  twice.hub.say(Kind::kJoin,
+                JoinText{.seat = 0, .seats = 2, .address = {"127.0.0.1", 1}}.to_text());  // one process as two ranks
   EXPECT_TRUE(has(twice.hub.failure(), "one process claims rank 1 and rank 0"));
 }
 

@@ -209,7 +209,7 @@ class RawMember {
  public:
   RawMember(int hub_port, const Key& key, int rank, int ranks, bool tls = false)
       : rank_(rank), key_(key), tls_(tls), hub(hub_port, key, {.epoch = 0, .from = rank, .to = Link::kHub}, tls_key()) {
-    hub.say(FrameHead::Kind::kJoin, JoinText{rank, ranks, {"127.0.0.1", 1}}.to_text());
+    hub.say(FrameHead::Kind::kJoin, JoinText{.seat = rank, .seats = ranks, .address = {"127.0.0.1", 1}}.to_text());
   }
 
   const Roster& roster() {
@@ -220,7 +220,7 @@ class RawMember {
   // Connects to a lower rank, as the right one or pretending to be another.
   std::unique_ptr<RawPeer> connect(int to) { return connect(to, {.epoch = roster().epoch, .from = rank_, .to = to}); }
   std::unique_ptr<RawPeer> connect(int to, const Introduction& mine) {
-    const Address at = roster().ranks[static_cast<std::size_t>(to)];
+    const Address at = roster().ranks[static_cast<std::size_t>(to)].address;
     return std::make_unique<RawPeer>(at.port, roster().key, mine, tls_key());
   }
   // Everything is encrypted with the job's secret; the greeting inside is made with the roster's.

@@ -52,6 +52,25 @@ class OrphanedError : public FabricError {
   using FabricError::FabricError;
 };
 
+// The present group of an elastic job cannot go on, the job can: in the next group.
+class GroupFailed : public FabricError {
+ public:
+  using FabricError::FabricError;
+};
+
+// The same with nobody lost: somebody waits to join. On all ranks, after the same step.
+class GroupChanges : public GroupFailed {
+ public:
+  using GroupFailed::GroupFailed;
+};
+
+// This worker came too late: the others have finished the job.
+class JobOver : public FabricError {
+ public:
+  using FabricError::FabricError;
+  int exit_code() const override { return 0; }
+};
+
 // Training itself went wrong (the loss is not a number any more). The exit code is that of a bad configuration:
 // the usual cure is a smaller learning rate.
 class DivergedError : public ConfigError {

@@ -58,6 +58,11 @@ class Fabric {
   // The job cannot go on: every wait on every rank, here too, ends with this text. The first announcement stands.
   virtual void announce(const std::string& text) = 0;
 
+  // Elastic jobs: leaves the present group, whatever has become of it, and waits for the next one to form. Rank, size and
+  // servers may be others then; nothing may be in flight. Others throw ConfigError.
+  virtual void regroup();
+  virtual bool somebody_waits_to_join() const { return false; }
+
   // Where the parameter servers are: server s is reached at rank first + s. By default one beside every worker.
   struct Servers {
     int count = 0, first = 0;

@@ -11,7 +11,7 @@
 namespace slipstream {
 
 struct Rendezvous {
-  int rank = 0;
+  int rank = 0;     // of an elastic job: the number this process was started with
   int size = 1;     // workers
   int servers = 0;  // processes that only serve: ranks size … size + servers - 1
   std::string master_addr = "127.0.0.1";
@@ -32,7 +32,11 @@ struct Rendezvous {
 
   std::function<bool()> interrupted{};  // true: the user wants to stop; asked while others are waited for
 
-  bool serves() const { return rank >= size; }
+  // An elastic job goes on when processes are lost, and others may join: with so many workers; 0: it is not elastic.
+  int min_workers = 0, max_workers = 0;
+
+  bool serves() const { return rank >= size && rank < size + servers; }
+  bool elastic() const { return min_workers > 0; }
 };
 
 }  // namespace slipstream

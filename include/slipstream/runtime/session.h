@@ -66,11 +66,21 @@ struct SessionOptions {
   std::function<void()> own_step{};
   Registry registry = Registry::builtin();
   CheckpointOptions checkpoint{};
+  // Where the loop around the session stands, such as a position in its data: kept in checkpoints, and taken from the
+  // worker that has trained furthest when the group of an elastic job changes. The same on all ranks.
+  std::function<void(StateVisitor&)> loop{};
+  std::vector<std::pair<std::string, std::string>> alike{};  // what else all ranks must have been given alike
+};
+
+// How the group of workers of an elastic job has changed.
+struct Regrouped {
+  int lost = 0, joined = 0;
+  double written_off = 0;  // the norm of what the lost ones owed, when they last told
 };
 
 class Session {
  public:
-  // Makes rank 0's weights everybody's. The fabric must outlive the session. Throws ConfigError on all ranks where they
+  // Makes rank 0's weights everybody's; of an elastic job that is under way, those it has reached. The fabric must outlive the session. Throws ConfigError on all ranks where they
   // were not given the same options or modules; it names the first difference.
   Session(Fabric& world, const torch::nn::Module& module, const SessionOptions& options);
   // The same for a module of another language.
@@ -113,6 +123,11 @@ class Session {
   // step() has said so yet.
   void finish();
 
+  // Elastic jobs: the group has failed (GroupFailed) or shall change (`in_order`: GroupChanges, after the same step on all
+  // ranks). Leaves it, waits for the next one and goes on there, where the worker that had come furthest stood: steps()
+  // and SessionOptions::loop tell. Rank and size of the fabric may be others.
+  Regrouped regroup(bool in_order);
+
   // All state of all ranks, durable in FOLDER/step-…  when it returns: a collective between two steps. ConfigError on all
   // ranks where one cannot write. With SessionOptions::checkpoint step() does so by itself, and waits for a copy only.
   void save_checkpoint(const std::string& folder);
@@ -127,7 +142,23 @@ class Session {
   NamedTensors state();
   void set_state(const NamedTensors& state);
 
-  void average_buffers();                    // before an evaluation in mid-training
+  // While it lives the module holds the mean over all ranks, weights and buffers alike: one model to evaluate or save in
+  // mid-training, also where the workers of a strategy differ between averages. A collective between two steps; its time
+  // is no step's.
+  class Average {
+   public:
+    Average(Average&&) noexcept;
+    ~Average();
+
+   private:
+    friend class Session;
+    struct Own;
+    explicit Average(std::unique_ptr<Own> own);
+    std::unique_ptr<Own> own_;  // what this rank has in its place
+  };
+  [[nodiscard]] Average average();
+
+  void average_buffers();                    // the same of the buffers alone, for good
   void save(const std::string& path) const;  // a state dict for Python's torch.load
   bool agreement();                          // are the weights bit-identical on all ranks? (a collective)
   std::uint64_t weights_hash();
@@ -139,7 +170,7 @@ class Session {
   FlatModel& model();
   std::int64_t steps() const;
 
-  // Called after every step with its traffic (for a trace).
+  // Called after every step with its traffic (for a trace), as soon as the step counts.
   std::function<void(const StepRecord&, const Traffic&)> on_record;
 
  private:

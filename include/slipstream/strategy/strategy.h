@@ -18,6 +18,7 @@
 #include <slipstream/optim/optimizer.h>
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 namespace slipstream {
@@ -29,6 +30,7 @@ struct Step {
   Fabric& net;
   double loss = 0.0;        // of this worker's batch; only in on_step
   bool left_alone = false;  // set by on_bucket_ready where it did not use the gradients: they may change until on_step
+  std::span<const Bucket> buckets{};  // the plan, as Strategy::buckets() asked for it
 };
 
 class Strategy {
@@ -50,6 +52,10 @@ class Strategy {
   // Names every piece of state that outlives a step. Called between steps, on all ranks; a restore happens after
   // on_start.
   virtual void visit(StateVisitor&) = 0;
+
+  // What this worker alone has kept back and still owes to the model (error feedback), as it is; empty where nothing is.
+  // visit() names it "residual". It survives a change of the group of workers (engine/regroup.h).
+  virtual std::span<float> owed() { return {}; }
 
   // What was decided since the last call (a plan made from measurements, say), in one line; empty where nothing was.
   // The engine asks after every step: it goes to the ledger and, with --verbose, to the terminal.

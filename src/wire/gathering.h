@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gathering: when the processes that have come to the rendezvous are a group. Of a job that is not elastic there is one
+// group, of all seats. Of an elastic one there may be many: whenever all connections of the last group have ended, those
+// who came back and those who wait for the first time form the next, of at least `min_workers`. After the first group a
+// member of an earlier one must be among them: it holds what was trained. Those have the lower ranks, in the order they
+// had, so that rank 0 is one that knows what has happened.
+//
+// A state machine without sockets: the Hub tells it what happens, and when. I/O thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "wire/roster.h"
+
+namespace slipstream {
+
+// How many workers an elastic job may have; 0: it is not elastic.
+struct Elastic {
+  int min_workers = 0, max_workers = 0;
+  explicit operator bool() const { return min_workers > 0; }
+};
+
+class Gathering {
+ public:
+  using Id = const void*;  // of a process: whatever the owner tells them apart by
+
+  Gathering(int seats, int workers, Elastic elastic, double patience_seconds, double now)
+      : seats_(seats), workers_(workers), elastic_(elastic), patience_(patience_seconds), since_(now) {}
+
+  // A process wants its seat. Why it cannot have it; empty: it waits from now on.
+  std::string join(Id id, const JoinText& text);
+  void said_goodbye(Id id);       // its connection will end; it may be back in a moment
+  void ended(Id id, double now);  // its connection
+  // The next group, once there is one. Its members are at work from then on.
+  std::optional<Roster> form(double now);
+
+  bool at_work(Id id) const;
+  bool anybody_at_work() const;
+  int workers_at_work() const;
+  int seat_of(Id id) const;                     // -1: it has not asked for one
+  bool complete() const { return epoch_ > 0; }  // there was a group
+  bool knocks() const;                          // somebody waits while a group is at work
+  std::vector<int> missing() const;             // of the first group: seats that nobody has asked for
+  // Why there will be no next group, if the patience is at an end; empty: there is hope.
+  std::string hopeless(double now) const;
+
+ private:
+  static constexpr double kReturnSeconds = 2;  // from a goodbye to being back
+
+  struct Guest {
+    JoinText text;
+    bool at_work = false, said_goodbye = false;
+  };
+
+  int waiting(bool serves) const;
+
+  const int seats_, workers_;
+  const Elastic elastic_;
+  const double patience_;
+  double since_;  // when the last group ended, or the job began
+  std::uint32_t epoch_ = 0;
+  std::map<Id, Guest> guests_;
+  std::map<int, double> returning_;  // seats that are expected back, until when
+};
+
+}  // namespace slipstream
