@@ -108,7 +108,10 @@ std::pair<std::string, int> describe_failure(const std::exception& e) {
 // A worker's last words. Destructors are skipped: after a failure some would wait for peers that never answer.
 [[noreturn]] void leave(const std::exception& e, int supervisor_fd) {
   const auto [text, code] = describe_failure(e);
-  if (code == 0) std::_Exit(0);  // came too late to an elastic job: nothing went wrong
+  if (code == 0) {  // came too late to an elastic job: nothing went wrong
+    if (supervisor_fd < 0) std::fprintf(stderr, "slipstream: %s\n", text.c_str());
+    std::_Exit(0);
+  }
   if (supervisor_fd < 0 || dynamic_cast<const OrphanedError*>(&e) != nullptr) {
     std::fprintf(stderr, "slipstream: %s\n", text.c_str());
   } else if (dynamic_cast<const AnnouncedError*>(&e) == nullptr) {

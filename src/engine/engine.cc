@@ -62,6 +62,7 @@ Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strate
     : world_(world),
       model_(model),
       first_(options.meeting.steps),
+      group_(options.meeting.group),
       lr_(options.lr),
       stop_(options.stop),
       net_(world),
@@ -161,8 +162,10 @@ Holdings Engine::release(bool in_order) {
   if (in_order) {
     strategy_->on_finish(step_);
     leave(Goodbye::kRegroups);
+    float all = 1;
+    world_.sum(std::span(&all, 1)).wait();  // who is quicker must not be gone while others still need it
   }
-  Holdings mine{.steps = t(), .rank = world_.rank(), .workers = world_.size()};
+  Holdings mine{.steps = t(), .rank = world_.rank(), .workers = world_.size(), .group = group_};
   mine.weights.assign(model_.weights().begin(), model_.weights().end());
   mine.state.save("optim/", [this](StateVisitor& v) { optimizer_->visit(v); });
   mine.state.save("engine/", [this](StateVisitor& v) { visit(v); });
@@ -189,7 +192,7 @@ void Engine::adopt(const Holdings& mine, const Meeting& meeting) {
   const auto owed = strategy_->owed();
   if (mine.owed.size() == owed.size()) {
     vec::copy(owed, std::span(mine.owed));
-    vec::scale(owed, static_cast<float>(meeting.owed_factor));
+    vec::scale(owed, static_cast<float>(world_.size()) / static_cast<float>(mine.workers));  // keeps the mean
   }
 }
 

@@ -122,7 +122,8 @@ class Engine {
 
   Fabric& world_;
   FlatModel& model_;
-  std::int64_t first_;  // step of the job at which the strategy's count began
+  std::int64_t first_;        // step of the job at which the strategy's count began
+  const std::int64_t group_;  // of workers
   const std::function<double(std::int64_t)> lr_;
   std::atomic<bool>* const stop_;
   std::optional<ServerHost> host_;  // of the parameter server beside this worker

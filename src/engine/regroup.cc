@@ -11,30 +11,28 @@ namespace slipstream {
 namespace {
 
 struct Arrival {
-  std::int64_t steps = -1, rank = -1, workers = 0;
+  std::int64_t steps = -1, rank = -1, workers = 0, group = 0;
 };
 
 }  // namespace
 
 Meeting meet(Fabric& net, const Holdings& mine) {
-  const Arrival me{mine.steps, mine.rank, mine.workers};
+  const Arrival me{mine.steps, mine.rank, mine.workers, mine.group};
   std::vector<Arrival> all(static_cast<std::size_t>(net.size()));
   net.gather(std::as_bytes(std::span(&me, 1)), std::as_writable_bytes(std::span(all))).wait();
   const auto furthest =
       std::max_element(all.begin(), all.end(), [](const Arrival& a, const Arrival& b) { return a.steps < b.steps; });
   Meeting meeting;
   meeting.first = furthest->steps < 0;
+  for (const Arrival& one : all) meeting.group = std::max(meeting.group, one.group + 1);
   if (meeting.first) return meeting;
   meeting.source = static_cast<int>(furthest - all.begin());
   meeting.steps = furthest->steps;
-  // One that was left out of the last group holds an older training. Ranks differ by a step at most within a group.
   std::set<std::int64_t> here;
   for (const Arrival& one : all) {
-    const bool of_that_group = one.workers == furthest->workers && one.steps >= furthest->steps - 1 && one.rank >= 0;
-    if (!of_that_group || !here.insert(one.rank).second) ++meeting.joined;
+    if (one.steps < 0 || one.group != furthest->group || !here.insert(one.rank).second) ++meeting.joined;
   }
   meeting.lost = static_cast<int>(furthest->workers) - static_cast<int>(here.size());
-  meeting.owed_factor = static_cast<double>(net.size()) / static_cast<double>(furthest->workers);
   // What the source knew of the others; everybody writes the same to its ledger.
   double squares = 0;
   for (std::size_t r = 0; r < mine.norms.size(); ++r) {

@@ -22,6 +22,7 @@ namespace slipstream {
 struct Holdings {
   std::int64_t steps = -1;     // completed; -1: none, this worker is new
   int rank = -1, workers = 0;  // its place in the group it comes from, and the size of that
+  std::int64_t group = 0;      // which one that was; 0: none
   std::vector<float> weights{};
   StateArchive state{};         // the optimizer's, and what the engine keeps
   std::vector<float> owed{};    // by this worker: Strategy::owed
@@ -31,10 +32,10 @@ struct Holdings {
 struct Meeting {
   int source = 0;          // whose weights and optimizer all take
   std::int64_t steps = 0;  // it has done
+  std::int64_t group = 1;  // the number of this group
   int lost = 0;            // workers of the source's group that are not here
   int joined = 0;          // workers that come from no group, or from an older one
   double written_off = 0;  // the norm of what the lost ones owed
-  double owed_factor = 1;  // new workers / old workers
   bool first = true;       // nobody has trained yet
 };
 

@@ -283,7 +283,7 @@ std::unique_ptr<C10dEngine> make_c10d_sums(MeshFabric&) {
 #endif
 
 std::unique_ptr<MeshFabric> join_fabric(const Rendezvous& at) {
-  if (at.rank == 0 && at.size + at.servers > 1 && !at.encrypted && !at.supervised) {
+  if (at.rank == 0 && (at.size + at.servers > 1 || at.elastic()) && !at.encrypted && !at.supervised) {
     std::fprintf(
         stderr,
         "slipstream: no secret was given: whoever reaches %s:%d can join this job or read it; --secret-file or "

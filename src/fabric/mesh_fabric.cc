@@ -186,11 +186,12 @@ Fabric::Servers MeshFabric::servers() const {
   return at_.servers > 0 ? Servers{mesh_->ranks() - size(), size()} : Fabric::servers();
 }
 
-void MeshFabric::regroup() {
-  if (!at_.elastic()) return Fabric::regroup();
+void MeshFabric::regroup(bool holds) {
+  if (!at_.elastic()) return Fabric::regroup(holds);
   MeshOptions options = mesh_options(at_, address_);
   options.epoch = mesh_->epoch();
   options.last_rank = mesh_->rank();
+  options.holds = holds;
   mesh_->leave();
   numbers_.clear();
   mesh_ = met(options, std::numeric_limits<int>::max());

@@ -45,7 +45,7 @@ class MeshFabric final : public Fabric {
   void announce(const std::string& text) override;
   Servers servers() const override;
   void listen(Tag tag, Listener* listener) override;
-  void regroup() override;
+  void regroup(bool holds) override;
   bool somebody_waits_to_join() const override { return mesh_->somebody_waits_to_join(); }
 
   // From now on dense fp32 sums that are not short are this engine's.

@@ -110,7 +110,7 @@ struct Running {
       ended_as_asked = ended_as_asked || ending;
       const bool exited = WIFEXITED(status);
       const int code = exited ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-      ended_well = ended_well || code == 0;
+      ended_well = ended_well || (code == 0 && (!rules.counts || rules.counts(static_cast<int>(i))));
       if (ending || code == 0) continue;
       const CrewFailure failure{
           static_cast<int>(i), code,

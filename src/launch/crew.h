@@ -45,6 +45,7 @@ struct CrewRules {
   // others go on without it, and it was one only if none of them ends well.
   std::function<std::optional<double>(const CrewFailure&)> restart_after{};
   std::function<void()> on_first_good_end{};  // from then on nobody is started again
+  std::function<bool(int member)> counts{};   // whose good end that is; empty: anybody's
   // Several times a second: the children by member, 0 where none runs.
   std::function<void(const std::vector<pid_t>&)> on_tick{};
 };

@@ -134,7 +134,7 @@ Placement placed(const LaunchOptions& options, const Environment& environment) {
     if (options.rank < 0 || options.world_size == 0) {
       fail<ConfigError>("--rank and --world-size belong together; give both, with --master-addr and --master-port");
     }
-    if (options.world_size > 1 && options.master_addr.empty()) {
+    if ((options.world_size > 1 || !options.elastic.empty()) && options.master_addr.empty()) {
       fail<ConfigError>("--rank and --world-size need --master-addr, the host of rank 0");
     }
     if (options.workers > 0 && !options.supervised()) {

@@ -97,7 +97,11 @@ struct Session::State {
   // A group of workers has formed, of which some may have trained already: everything that is of the group is made for
   // it. If it throws nothing is lost: the holdings are as they were.
   Meeting start(Session& session) {
-    auto strategy = agreed_strategy(world, model, options);
+    if (holdings.weights.empty()) {  // new here: what rank 0 began with must survive a start that fails
+      const auto weights = model.flat().weights();
+      holdings.weights.assign(weights.begin(), weights.end());
+    }
+    auto strategy = agreed();
     const Meeting meeting = meet(world, holdings);
     engine.emplace(world, model.flat(), std::move(strategy),
                    EngineOptions{.optimizer = options.optimizer,
@@ -126,14 +130,32 @@ struct Session::State {
     return meeting;
   }
 
-  // The same until a group holds: somebody may be lost before all have what they need.
+  // A newcomer with other options leaves with an error; those who have trained go on without it.
+  std::unique_ptr<Strategy> agreed() {
+    try {
+      return agreed_strategy(world, model, options);
+    } catch (const ConfigError& e) {
+      if (holdings.steps < 0) throw;
+      fail<GroupFailed>("a worker that wanted to join does not fit: {}", e.what());
+    }
+  }
+
+  // The same until a group holds: somebody may be lost before all have what they need. What a start overwrites beside
+  // the weights is put back then.
   Meeting start_for_sure(Session& session) {
+    StateArchive loop;
+    if (options.loop) loop.save("", options.loop);
+    std::vector<torch::Tensor> others;
+    for (const torch::Tensor& other : model.others()) others.push_back(other.clone());
     for (;;) {
       try {
         return start(session);
       } catch (const GroupFailed&) {
         end_group();
-        world.regroup();
+        if (options.loop) loop.restore("", options.loop);
+        torch::NoGradGuard no_grad;
+        for (std::size_t i = 0; i < others.size(); ++i) model.others()[i].copy_(others[i]);
+        world.regroup(holdings.steps >= 0);
       }
     }
   }
@@ -154,7 +176,7 @@ struct Session::State {
     pace.reset();
     engine.reset();
     model.unseal();
-    model.zero_gradients();
+    vec::zero(model.flat().grads());
   }
 
   void describe_job() {
@@ -246,9 +268,14 @@ Session::~Session() = default;
 const StepRecord& Session::step(double loss) {
   state_->model.settle_gradients();
   state_->begin_step();
-  const StepRecord& record = state_->engine->step(loss);
-  state_->stepped();
-  return record;
+  try {
+    const StepRecord& record = state_->engine->step(loss);
+    state_->stepped();
+    return record;
+  } catch (const GroupChanges&) {  // the step counts, and a checkpoint may be due
+    state_->stepped();
+    throw;
+  }
 }
 
 Session::Hold Session::hold() { return Hold(state_->held); }
@@ -318,7 +345,7 @@ std::int64_t Session::resume(const std::string& where) {
 Regrouped Session::regroup(bool in_order) {
   State& s = *state_;
   s.leave_group(in_order);
-  s.world.regroup();
+  s.world.regroup(true);
   const Meeting meeting = s.start_for_sure(*this);
   return {meeting.lost, meeting.joined, meeting.written_off};
 }

@@ -77,7 +77,7 @@ int job_exit_code(const CrewFailure& first) {
 }
 
 // What the supervisor of an elastic job does about its processes: it starts lost ones again, ends silent ones, and
-// inflicts --chaos. The crew's thread, but for silent().
+// inflicts --chaos. The crew's thread, but for silent() and hopeless().
 class Survival {
  public:
   Survival(const LaunchOptions& options, int workers, Elastic elastic, const Lab* lab)
@@ -98,11 +98,11 @@ class Survival {
   // From the hub's thread: there will be no other group.
   void hopeless() { hopeless_ = true; }
 
-  // Lost processes come back after a second, then two, four, …; one that trained for a minute begins anew.
+  // Lost processes come back after 0.1 s, then 0.2, 0.4, …; one that lived for a minute begins anew.
   std::optional<double> restart_after(const CrewFailure& failure, Hub& hub) {
     const bool users_fault = failure.signal == 0 && failure.exit_code < 126 && failure.exit_code != kFabricCode;
-    if (!elastic_ || users_fault || hopeless_) return {};
-    hub.announce(fmt::format("{} {}", name(failure.member), failure.how));
+    if (!elastic_ || users_fault || hopeless_ || stopped_on_request(failure)) return {};
+    hub.process_is_gone(failure.member, fmt::format("{} {}", name(failure.member), failure.how));
     plug_in(failure.member);
     if (total_ >= options_.max_restarts) {
       std::fprintf(stderr, "slipstream: %s %s; --max-restarts %lld is reached, so it is not started again\n",
@@ -114,7 +114,7 @@ class Survival {
     const double now = clock_.now();
     restarts.in_a_row = now - restarts.last > kCalmSeconds ? 0 : restarts.in_a_row + 1;
     restarts.last = now;
-    return std::min(kLongestDelay, kFirstDelay * static_cast<double>(1 << std::min(restarts.in_a_row, 6)));
+    return kFirstDelay * static_cast<double>(1 << std::min(restarts.in_a_row, 6));
   }
 
   void tick(const std::vector<pid_t>& pids, const Hub& hub) {
@@ -128,11 +128,14 @@ class Survival {
       silent_.clear();
     }
     if (!chaos_) return;
-    std::vector<int> running;
-    for (std::size_t i = 0; i < pids.size(); ++i) {
-      if (pids[i] > 0) running.push_back(static_cast<int>(i));
+    std::vector<int> running;  // and at work: one that still starts would not be missed
+    int workers = 0;
+    for (const int seat : hub.seats_at_work()) {
+      if (seat >= static_cast<int>(pids.size()) || pids[static_cast<std::size_t>(seat)] <= 0) continue;
+      running.push_back(seat);
+      workers += seat < workers_ ? 1 : 0;
     }
-    const int spare = hub.workers_at_work() - elastic_.min_workers;
+    const int spare = workers - elastic_.min_workers;
     const auto fault = chaos_->next(clock_.now(), running, spare);
     if (fault) inflict(*fault, pids[static_cast<std::size_t>(fault->victim)]);
   }
@@ -144,7 +147,7 @@ class Survival {
   }
 
  private:
-  static constexpr double kFirstDelay = 0.1, kLongestDelay = 10, kCalmSeconds = 60;
+  static constexpr double kFirstDelay = 0.1, kCalmSeconds = 60;
   static constexpr int kFabricCode = 4;
   struct Restarts {
     int in_a_row = 0;
@@ -239,7 +242,9 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
   CrewRules rules{.patience_seconds = options.timeout};
   if (elastic) {
     rules.restart_after = [&](const CrewFailure& failure) { return survival.restart_after(failure, *hub); };
+    rules.counts = [workers](int member) { return member < workers; };  // servers end before results are written
     rules.on_first_good_end = [&hub] { hub->job_is_over(); };
+    rules.patience_seconds = std::max(options.timeout, options.join_timeout);  // one that still starts must hear of it
     rules.on_tick = [&](const std::vector<pid_t>& pids) { survival.tick(pids, *hub); };
   }
   rules.on_first_failure = [&hub, workers](const CrewFailure& failure) {
@@ -252,7 +257,10 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
   };
   const CrewOutcome outcome = run_crew(std::move(members), rules);
   survival.tell_chaos();
-  for (const std::string& text : complaints.distinct()) std::fprintf(stderr, "slipstream: %s\n", text.c_str());
+  const bool survived = elastic && !outcome.first_failure;  // then what went wrong on the way was told when it did
+  for (const std::string& text : survived ? std::vector<std::string>() : complaints.distinct()) {
+    std::fprintf(stderr, "slipstream: %s\n", text.c_str());
+  }
   if (outcome.interrupted) return Interrupted("").exit_code();
   return outcome.first_failure ? job_exit_code(*outcome.first_failure) : 0;
 }

@@ -224,6 +224,9 @@ class Training {
                 [this](StateVisitor& v) {
                   at_.visit(v);
                   v.integer("begun", begun_);
+                  std::int64_t interrupted = summary_.interrupted ? 1 : 0;
+                  v.integer("interrupted", interrupted);
+                  summary_.interrupted = interrupted != 0;
                 },
             .alike = shared_flags(config_, registry_)};
   }
@@ -370,6 +373,7 @@ class Training {
     } else {
       std::fprintf(stderr, "slipstream: %s\n", text.c_str());
     }
+    progress_.reset();  // the number of steps may be another one
   }
 
   int conclude() {
@@ -456,12 +460,13 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
   TaskOptions task_options = config.task;
   task_options.seed = static_cast<std::uint64_t>(config.seed);
   std::unique_ptr<TorchTask> task;
-  if (at.elastic()) task = make_task(task_options, 0, 1);  // before joining: the others must not wait for it
+  if (at.elastic())
+    task = make_task(task_options, 0, at.max_workers);  // before joining: the others must not wait for it
   const auto net = join_fabric(stoppable(at));
   try {
     protect_earlier_run(config, at.rank, net->mesh().epoch());
     if (!task) task = make_task(task_options, net->rank(), net->size());
-    if (!config.init.empty() && net->rank() == 0) load_model(config.init, task->module());
+    if (!config.init.empty() && (net->rank() == 0 || at.elastic())) load_model(config.init, task->module());
     return Training(*net, config, registry, std::move(task)).run();
   } catch (const FabricError&) {  // all know it already
     throw;
@@ -487,7 +492,7 @@ int run_server(const Rendezvous& at) {
     } catch (const GroupFailed&) {
       why = Goodbye::kRegroups;
     }
-    if (why == Goodbye::kRegroups) net->regroup();
+    if (why == Goodbye::kRegroups) net->regroup(false);
   } while (why == Goodbye::kBackSoon || why == Goodbye::kRegroups);
   const bool stopped = why == Goodbye::kStopped;
   if (stopped && !at.supervised) std::fprintf(stderr, "slipstream: the workers were asked to stop\n");

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The blocking mean over all ranks, in place; bit-identical on all of them.
+// The blocking mean over all ranks; bit-identical on all of them. Where it fails the values are as they were: a sum in place
+// would leave parts of it.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
+
+#include <vector>
 
 #include "base/vec.h"
 
 namespace slipstream {
 
 inline void average(Fabric& net, std::span<float> values) {
-  net.sum(values).wait();
-  vec::scale(values, 1.0F / static_cast<float>(net.size()));
+  std::vector<float> mean(values.begin(), values.end());
+  net.sum(mean).wait();
+  vec::scale(mean, 1.0F / static_cast<float>(net.size()));
+  vec::copy(values, std::span<const float>(mean));
 }
 
 }  // namespace slipstream

@@ -8,25 +8,28 @@
 
 namespace slipstream {
 
-std::string Gathering::join(Id id, const JoinText& text) {
+std::string Gathering::join(Id id, const JoinText& text, double now) {
   if (!elastic_ && (text.seats != seats_ || text.seat >= seats_)) {
     return fmt::format("rank {} was told of {} processes, the rendezvous of {}; start all with the same flags",
                        text.seat, text.seats, seats_);
   }
   int workers = 0;
   for (const auto& [other, guest] : guests_) {
-    if (guest.text.seat == text.seat && !guest.at_work) {
+    if (guest.text.seat == text.seat && (!guest.at_work || !elastic_)) {
       return fmt::format("two processes claim rank {} of this job (from {} and {}); give every process its own --rank",
                          text.seat, guest.text.address.host, text.address.host);
     }
     workers += guest.text.serves || guest.text.seat == text.seat ? 0 : 1;
   }
-  if (elastic_ && !text.serves && workers >= elastic_.max_workers) {
+  const bool newcomer = text.epoch == 0 && !text.serves;
+  if (elastic_ && newcomer && workers + static_cast<int>(returning_.size()) >= elastic_.max_workers) {
     return fmt::format("this job has {} workers, and may have no more (--elastic {}:{})", workers, elastic_.min_workers,
                        elastic_.max_workers);
   }
   guests_[id] = {text};
   returning_.erase(text.seat);
+  held_ = held_ || text.holds;
+  if (text.epoch == epoch_ && complete() && back_at_ < 0) back_at_ = now;
   return {};
 }
 
@@ -54,8 +57,8 @@ std::optional<Roster> Gathering::form(double now) {
   if (!complete() && !all && !waited_enough) return {};
   if (elastic_ && waiting(false) < elastic_.min_workers) return {};
   if (elastic_ && seats_ > workers_ && waiting(true) == 0) return {};
-  const bool someone_knows = std::any_of(guests_.begin(), guests_.end(), [](const auto& guest) {
-    return !guest.second.text.serves && guest.second.text.epoch > 0;
+  const bool someone_knows = std::any_of(guests_.begin(), guests_.end(), [this](const auto& guest) {
+    return held_ ? guest.second.text.holds : guest.second.text.epoch > 0 && !guest.second.text.serves;
   });
   if (complete() && !someone_knows) return {};
   Roster roster{.epoch = ++epoch_, .key = random_key(), .workers = waiting(false), .ranks = {}};
@@ -69,6 +72,9 @@ std::optional<Roster> Gathering::form(double now) {
     }
     for (const auto& [key, rank] : in_order) roster.ranks.push_back(rank);
   }
+  last_group_.clear();
+  for (const Roster::Rank& rank : roster.ranks) last_group_.insert(rank.seat);
+  back_at_ = -1;
   return roster;
 }
 
@@ -81,10 +87,29 @@ bool Gathering::anybody_at_work() const {
   return std::any_of(guests_.begin(), guests_.end(), [](const auto& guest) { return guest.second.at_work; });
 }
 
-int Gathering::workers_at_work() const {
-  return static_cast<int>(std::count_if(guests_.begin(), guests_.end(), [](const auto& guest) {
-    return guest.second.at_work && !guest.second.text.serves;
-  }));
+std::vector<int> Gathering::seats_at_work() const {
+  std::vector<int> seats;
+  for (const auto& [id, guest] : guests_) {
+    if (guest.at_work) seats.push_back(guest.text.seat);
+  }
+  return seats;
+}
+
+std::vector<Gathering::Id> Gathering::of_seat(int seat) const {
+  std::vector<Id> found;
+  for (const auto& [id, guest] : guests_) {
+    if (guest.text.seat == seat) found.push_back(id);
+  }
+  return found;
+}
+
+std::vector<Gathering::Id> Gathering::stuck(double now, double patience_seconds) const {
+  std::vector<Id> found;
+  if (!elastic_ || back_at_ < 0 || now - back_at_ <= patience_seconds) return found;
+  for (const auto& [id, guest] : guests_) {
+    if (guest.at_work) found.push_back(id);
+  }
+  return found;
 }
 
 int Gathering::seat_of(Id id) const {
@@ -115,7 +140,10 @@ std::string Gathering::hopeless(double now) const {
     return fmt::format("{} worker{} left of at least {} (--elastic), and no other came within {:.0f} s", workers,
                        workers == 1 ? " is" : "s are", elastic_.min_workers, patience_);
   }
-  return fmt::format("all workers that held the training were lost; no group can go on from it, only --resume latest");
+  if (seats_ > workers_ && waiting(true) == 0) {
+    return fmt::format("all servers are lost, and none came back within {:.0f} s", patience_);
+  }
+  return "all workers that held the training were lost; no group can go on from it, only --resume latest";
 }
 
 int Gathering::waiting(bool serves) const {

@@ -8,8 +8,8 @@
 #include <asio/io_context.hpp>
 #include <asio/post.hpp>
 #include <asio/steady_timer.hpp>
-#include <atomic>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -48,6 +48,7 @@ class Hub::State final : public LinkEvents {
     asio::post(io_, [this] {
       doorway_.close();
       closing_at_ = clock_.now();
+      if (options_.elastic && !failure_) send_waiting_home();
       for (auto& [link, member] : members_) {
         member.out.bye();
         member.link->finish();
@@ -58,23 +59,29 @@ class Hub::State final : public LinkEvents {
   }
 
   int port() const { return doorway_.port(); }
-  int workers_at_work() const { return at_work_; }
+  std::vector<int> seats_at_work() {
+    const std::lock_guard lock(mutex_);
+    return at_work_;
+  }
 
   void announce(const std::string& text) {
     asio::post(io_, [this, text] {
-      if (options_.elastic) return end_group(text, nullptr);
       told_ = true;
       spread(text, nullptr);
     });
   }
 
-  void job_is_over() {
-    asio::post(io_, [this] {
-      over_ = true;
-      for (auto& [link, member] : members_) {
-        if (!gathering_.at_work(link)) send_away(member, kJobOver + std::string("the others have finished the job"));
-      }
+  void process_is_gone(int seat, const std::string& text) {
+    asio::post(io_, [this, seat, text] {
+      const bool was_in_group = gathering_.in_last_group(seat) && gathering_.anybody_at_work();
+      for (const void* id : gathering_.of_seat(seat)) drop(static_cast<const Link*>(id));
+      if (was_in_group) end_group(text, nullptr);
+      advance();
     });
+  }
+
+  void job_is_over() {
+    asio::post(io_, [this] { send_waiting_home(); });
   }
 
  private:
@@ -111,7 +118,8 @@ class Hub::State final : public LinkEvents {
     member.heard_at = clock_.now();
     if (head.kind == Kind::kJoin) join(member, JoinText::from_text(link.text));
     if (head.kind == Kind::kFailure) {
-      const bool of_the_job = !options_.elastic || link.text[0] == kUsersFault || link.text[0] == kUsersWish;
+      const bool users = link.text[0] == kUsersFault || link.text[0] == kUsersWish;
+      const bool of_the_job = !options_.elastic || (users && (gathering_.at_work(&link) || !gathering_.complete()));
       of_the_job ? spread(link.text, &link) : end_group(link.text, &link);
     }
     if (head.kind == Kind::kBye) {
@@ -127,7 +135,7 @@ class Hub::State final : public LinkEvents {
                         rank_name(join.seat, options_.workers));
     }
     if (over_) return send_away(member, kJobOver + std::string("the others have finished the job"));
-    const std::string refusal = gathering_.join(link, join);
+    const std::string refusal = gathering_.join(link, join, clock_.now());
     if (!refusal.empty() && options_.elastic) return send_away(member, kUsersFault + refusal);
     if (!refusal.empty()) return spread(kUsersFault + refusal, nullptr);
     advance();
@@ -141,7 +149,10 @@ class Hub::State final : public LinkEvents {
   void advance() {
     if (failure_) return;
     const auto roster = gathering_.form(clock_.now());
-    at_work_ = gathering_.workers_at_work();
+    {
+      const std::lock_guard lock(mutex_);
+      at_work_ = gathering_.seats_at_work();
+    }
     if (!roster) return;
     for (auto& [link, member] : members_) {
       if (gathering_.at_work(link)) tell(member, Kind::kRoster, roster->to_text());
@@ -156,6 +167,22 @@ class Hub::State final : public LinkEvents {
   void send_away(Member& member, const std::string& why) {
     member.left = true;
     tell(member, Kind::kFailure, why);
+  }
+
+  // The job has ended well.
+  void send_waiting_home() {
+    over_ = true;
+    for (auto& [link, member] : members_) {
+      if (!gathering_.at_work(link)) send_away(member, kJobOver + std::string("the others have finished the job"));
+    }
+  }
+
+  void drop(const Link* link) {
+    const auto found = members_.find(link);
+    if (found == members_.end()) return;
+    found->second.link->close();
+    gathering_.ended(link, clock_.now());
+    members_.erase(found);
   }
 
   // The present group cannot go on; the next one may. `from`: who told us.
@@ -191,8 +218,13 @@ class Hub::State final : public LinkEvents {
     link.close();
     const int seat = gathering_.seat_of(&link);
     const bool early = seat >= 0 && !gathering_.complete() && !found->second.left;
+    const bool was_at_work = gathering_.at_work(&link), said_goodbye = found->second.left;
     gathering_.ended(&link, clock_.now());
     members_.erase(found);
+    // The supervisor, where there is one, knows better why.
+    if (options_.elastic && was_at_work && !said_goodbye && !options_.on_silent) {
+      end_group(fmt::format("{} is lost: {}", rank_name(seat, options_.workers), why), nullptr);
+    }
     if (early && !options_.elastic) {
       spread(fmt::format("{} is lost: it left before all had joined ({})", rank_name(seat, options_.workers), why),
              nullptr);
@@ -231,9 +263,9 @@ class Hub::State final : public LinkEvents {
     for (auto& [link, member] : members_) links.push_back(member.link);
     for (auto& link : links) link->wake();
     look_for_silence(now);
+    advance();
     if (!gathering_.complete() && !failure_) look_for_missing(now - began_at_);
     if (const std::string why = gathering_.hopeless(now); !why.empty()) spread(why, nullptr);
-    advance();
     timer_.expires_after(std::chrono::milliseconds(static_cast<int>(1000 * kBeatSeconds)));
     timer_.async_wait([this](const asio::error_code& error) {
       if (!error) tick();
@@ -241,21 +273,22 @@ class Hub::State final : public LinkEvents {
   }
 
   void look_for_silence(double now) {
-    std::vector<const Link*> silent;
+    std::map<const Link*, std::string> lost;
     for (auto& [link, member] : members_) {
       const bool ours = gathering_.seat_of(link) >= 0 && !member.left;
-      if (ours && now - member.heard_at > options_.timeout_seconds) silent.push_back(link);
+      if (!ours || now - member.heard_at <= options_.timeout_seconds) continue;
+      lost[link] = fmt::format("no sign of life for {:.0f} s", now - member.heard_at);
     }
-    for (const Link* link : silent) {
-      Member& member = members_.at(link);
+    for (const void* id : gathering_.stuck(now, options_.timeout_seconds)) {
+      lost[static_cast<const Link*>(id)] =
+          fmt::format("it did not notice the end of its group for {:.0f} s", options_.timeout_seconds);
+    }
+    for (const auto& [link, why] : lost) {
       const int seat = gathering_.seat_of(link);
-      const std::string text = fmt::format("{} is lost: no sign of life for {:.0f} s",
-                                           rank_name(seat, options_.workers), now - member.heard_at);
+      const std::string text = fmt::format("{} is lost: {}", rank_name(seat, options_.workers), why);
       if (!options_.elastic) return spread(text, nullptr);
       end_group(text, link);
-      member.link->close();
-      gathering_.ended(link, now);
-      members_.erase(link);
+      drop(link);
       if (options_.on_silent) options_.on_silent(seat);
     }
   }
@@ -297,7 +330,8 @@ class Hub::State final : public LinkEvents {
   const double began_at_;
   double ticked_at_ = 0, closing_at_ = 0;
   Gathering gathering_;
-  std::atomic<int> at_work_{0};
+  std::mutex mutex_;
+  std::vector<int> at_work_;  // guarded: seats
   std::optional<std::string> failure_;
   std::map<const Link*, Member> members_;
   std::thread thread_;
@@ -307,7 +341,8 @@ Hub::Hub(const HubOptions& options) : state_(std::make_shared<State>(options)) {
 Hub::~Hub() { state_->close(); }
 int Hub::port() const { return state_->port(); }
 void Hub::announce(const std::string& text) { state_->announce(text); }
-int Hub::workers_at_work() const { return state_->workers_at_work(); }
+void Hub::process_is_gone(int seat, const std::string& text) { state_->process_is_gone(seat, text); }
+std::vector<int> Hub::seats_at_work() const { return state_->seats_at_work(); }
 void Hub::job_is_over() { state_->job_is_over(); }
 
 }  // namespace slipstream

@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "wire/gathering.h"
 #include "wire/secret.h"
@@ -41,10 +42,12 @@ class Hub {
   Hub& operator=(const Hub&) = delete;
 
   int port() const;
-  // Every rank, also one that joins later, ends with this text. The first announcement stands. Of an elastic job it ends
-  // the present group only.
+  // Every rank, also one that joins later, ends with this text. The first announcement stands.
   void announce(const std::string& text);
-  int workers_at_work() const;  // of the present group, as far as their connections tell
+  // Elastic jobs: the process with this seat has ended. Its connections count no more; the present group ends with this
+  // text if it was in it.
+  void process_is_gone(int seat, const std::string& text);
+  std::vector<int> seats_at_work() const;  // of the present group, as far as their connections tell
   // The job has ended well: those who wait to join, now or later, are told.
   void job_is_over();
 

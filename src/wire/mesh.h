@@ -36,6 +36,7 @@ struct MeshOptions {
   bool elastic = false;     // there may be fewer ranks, or more
   std::uint32_t epoch = 0;  // the last group this process was in; 0: none
   int last_rank = 0;        // its rank there
+  bool holds = false;       // a training
   Address hub;              // where the ranks find each other
   bool supervised = false;  // the hub stays, shows life and announces failures
   Key key{};

@@ -115,6 +115,7 @@ void RealMesh::link_ready(Link& link) {
                                         .serves = options_.serves,
                                         .epoch = options_.epoch,
                                         .rank = options_.last_rank,
+                                        .holds = options_.holds,
                                         .address = {options_.address, doorway_->port()}}
                                    .to_text());
     return;  // the link writes next

@@ -58,7 +58,8 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
   // By the number it was started with, which stays the same when the group changes.
   std::string name(int rank) const override {
     const auto at = static_cast<std::size_t>(rank);
-    return rank_name(at < seats_.size() ? seats_[at] : rank, options_.workers);
+    const int seat = at < seats_.size() ? seats_[at] : rank;
+    return rank_name(seat, rank < workers_ ? seat + 1 : options_.workers);
   }
   double timeout_seconds() const override { return options_.timeout_seconds; }
   int streams(int peer) const {

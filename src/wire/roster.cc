@@ -20,18 +20,20 @@ bool at_end(std::istream& in) { return (in >> std::ws).eof(); }
 }  // namespace
 
 std::string JoinText::to_text() const {
-  return fmt::format("{} {} {} {} {} {} {}", seat, seats, serves ? 1 : 0, epoch, rank, address.host, address.port);
+  return fmt::format("{} {} {} {} {} {} {} {}", seat, seats, serves ? 1 : 0, epoch, rank, holds ? 1 : 0, address.host,
+                     address.port);
 }
 
 JoinText JoinText::from_text(const std::string& text) {
   JoinText join;
   std::istringstream in(text);
-  std::int64_t serves = 0, epoch = 0;
-  in >> join.seat >> join.seats >> serves >> epoch >> join.rank >> join.address.host >> join.address.port;
+  std::int64_t serves = 0, epoch = 0, holds = 0;
+  in >> join.seat >> join.seats >> serves >> epoch >> join.rank >> holds >> join.address.host >> join.address.port;
   join.serves = serves == 1;
+  join.holds = holds == 1;
   join.epoch = static_cast<std::uint32_t>(epoch);
   const bool counts = join.seat >= 0 && join.seat < kMaxRanks && join.seats > 0 && (serves == 0 || serves == 1) &&
-                      join.rank >= 0 && join.rank < kMaxRanks && epoch >= 0 &&
+                      (holds == 0 || holds == 1) && join.rank >= 0 && join.rank < kMaxRanks && epoch >= 0 &&
                       epoch <= std::numeric_limits<std::uint32_t>::max();
   if (in.fail() || !at_end(in) || !counts || !valid(join.address)) {
     fail<FabricError>("a request to join is refused: it cannot be read; do all run the same program?");

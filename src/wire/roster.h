@@ -23,8 +23,9 @@ struct JoinText {
   int seat = 0;
   int seats = 1;  // of the job, as it was told
   bool serves = false;
-  std::uint32_t epoch = 0;  // the last group it was in, and whose training it holds; 0: none
+  std::uint32_t epoch = 0;  // the last group it was in; 0: none
   int rank = 0;             // that it had there
+  bool holds = false;       // it brings a training
   Address address;
 
   std::string to_text() const;

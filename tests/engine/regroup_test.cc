@@ -26,8 +26,8 @@ std::vector<Meeting> meetings(const std::vector<Holdings>& brought) {
   return all;
 }
 
-Holdings holding(std::int64_t steps, int rank, int workers, std::vector<double> norms = {}) {
-  return {.steps = steps, .rank = rank, .workers = workers, .norms = std::move(norms)};
+Holdings holding(std::int64_t steps, int rank, int workers, std::vector<double> norms = {}, std::int64_t group = 3) {
+  return {.steps = steps, .rank = rank, .workers = workers, .group = group, .norms = std::move(norms)};
 }
 
 TEST(Regroup, NobodyHasTrainedInTheFirstGroup) {
@@ -49,15 +49,14 @@ TEST(Regroup, TheSourceHasTrainedFurthestAndTheLostAreCounted) {
     EXPECT_EQ(meeting.lost, 1);
     EXPECT_EQ(meeting.joined, 1);
     EXPECT_DOUBLE_EQ(meeting.written_off, 3);
-    EXPECT_DOUBLE_EQ(meeting.owed_factor, 1);
+    EXPECT_EQ(meeting.group, 4);
   }
 }
 
 TEST(Regroup, AWorkerThatWasLeftOutOfAGroupCountsAsNew) {
-  for (const Meeting& meeting : meetings({holding(20, 0, 2), holding(20, 1, 2), holding(5, 1, 3)})) {
+  for (const Meeting& meeting : meetings({holding(20, 0, 2), holding(20, 1, 2), holding(5, 1, 3, {}, 2)})) {
     EXPECT_EQ(meeting.lost, 0);
     EXPECT_EQ(meeting.joined, 1);
-    EXPECT_DOUBLE_EQ(meeting.owed_factor, 1.5);
   }
 }
 

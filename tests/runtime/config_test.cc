@@ -143,7 +143,7 @@ TEST_F(TrainConfigFile, EveryKeyButThoseOfOneProcessOrRunIsWritten) {
   TrainConfig config;
   config.launch.workers = 2;
   config.out = config.task.data = config.task.model = config.launch.interface = config.launch.lab = "x";
-  config.launch.elastic = config.launch.chaos = "x";
+  config.launch.elastic = config.launch.chaos = config.init = "x";
   config.launch.secret_file = config.no_decay = config.checkpoint_every = config.checkpoint_dir = config.resume = "x";
   const std::string text = "\n" + config.to_toml(registry_);
   OptionSet options("test");

@@ -68,7 +68,8 @@ TEST(Sampler, NoSampleIsSkippedOrRepeatedWhenTheNumberOfWorkersChanges) {
       if (at.epoch == 3) break;
     }
     for (int rank = 0; rank < workers; ++rank) {
-      for (const std::int64_t sample : Sampler(997, 7, rank, workers, 5).batch(at)) seen.push_back(sample);
+      Sampler mine(997, 7, rank, workers, 5);
+      for (const std::int64_t sample : mine.batch(at)) seen.push_back(sample);
     }
     const auto order = alone.batch({at.epoch, 0});
     ASSERT_TRUE(std::equal(seen.begin(), seen.end(), order.begin()));

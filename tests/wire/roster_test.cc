@@ -22,8 +22,13 @@ Roster roster_of(int ranks) {
 bool possible(const Address& address) { return !address.host.empty() && address.port > 0 && address.port < 65536; }
 
 TEST(Roster, TextsAreReadBackEqual) {
-  const JoinText join{
-      .seat = 3, .seats = 7, .serves = true, .epoch = 4, .rank = 2, .address = {"node-3.example", 65535}};
+  const JoinText join{.seat = 3,
+                      .seats = 7,
+                      .serves = true,
+                      .epoch = 4,
+                      .rank = 2,
+                      .holds = true,
+                      .address = {"node-3.example", 65535}};
   EXPECT_EQ(JoinText::from_text(join.to_text()), join);
   for (const int ranks : {1, 2, 1000}) {
     const Roster roster = roster_of(ranks), read = Roster::from_text(roster.to_text());
@@ -36,13 +41,13 @@ TEST(Roster, TextsAreReadBackEqual) {
 
 TEST(Roster, ARequestToJoinThatMakesNoSenseIsRefused) {
   for (const std::string text :
-       {"", "x", "0", "0 1", "0 1 0 0 0 host", "-1 2 0 0 0 host 5", "0 0 0 0 0 host 5", "0 1 2 0 0 host 5",
-        "0 1 0 -1 0 host 5", "0 1 0 99999999999 0 host 5", "0 1 0 0 -1 host 5", "0 1 0 0 0 host 0",
-        "0 1 0 0 0 host 65536", "0 1 0 0 0 host -5", "0 1 0 0 0 host 99999999999999", "0 1 0 0 0 host 5 more",
-        "99999999999 100000000000 0 0 0 host 5", "70000 70001 0 0 0 host 5"}) {
+       {"", "x", "0", "0 1", "0 1 0 0 0 0 host", "-1 2 0 0 0 0 host 5", "0 0 0 0 0 0 host 5", "0 1 2 0 0 0 host 5",
+        "0 1 0 -1 0 0 host 5", "0 1 0 99999999999 0 0 host 5", "0 1 0 0 -1 0 host 5", "0 1 0 0 0 0 host 0",
+        "0 1 0 0 0 0 host 65536", "0 1 0 0 0 0 host -5", "0 1 0 0 0 0 host 99999999999999", "0 1 0 0 0 0 host 5 more",
+        "99999999999 100000000000 0 0 0 0 host 5", "70000 70001 0 0 0 0 host 5"}) {
     expect_error<FabricError>([&] { JoinText::from_text(text); }, {"a request to join is refused"});
   }
-  EXPECT_THROW(JoinText::from_text("0 1 0 0 0 " + std::string(300, 'h') + " 5"), FabricError);
+  EXPECT_THROW(JoinText::from_text("0 1 0 0 0 0 " + std::string(300, 'h') + " 5"), FabricError);
 }
 
 TEST(Roster, ARosterThatMakesNoSenseIsRefused) {
