@@ -21,7 +21,7 @@
 namespace slipstream {
 
 struct SsdSgdOptions {
-  std::int64_t period = 3;                   // changes the result, as all but the last
+  std::int64_t period = 5;                   // changes the result, as all but the last
   std::optional<std::int64_t> warmup_steps;  // none: two periods
   std::string pull = "overlapped";
   std::string local = "glu";
