@@ -117,15 +117,20 @@ class Hub::State final : public LinkEvents {
     Member& member = found->second;
     member.heard_at = clock_.now();
     if (head.kind == Kind::kJoin) join(member, JoinText::from_text(link.text));
-    if (head.kind == Kind::kFailure) {
-      const bool users = link.text[0] == kUsersFault || link.text[0] == kUsersWish;
-      const bool of_the_job = !options_.elastic || (users && (gathering_.at_work(&link) || !gathering_.complete()));
-      of_the_job ? spread(link.text, &link) : end_group(link.text, &link);
-    }
+    if (head.kind == Kind::kFailure) failed(link);
     if (head.kind == Kind::kBye) {
       member.left = true;
       gathering_.said_goodbye(&link);
     }
+  }
+
+  // Of an elastic job that is under way, one that only waits ends nothing, and a lost peer ends the group only.
+  void failed(Link& link) {
+    const bool users = link.text[0] == kUsersFault || link.text[0] == kUsersWish;
+    if (!options_.elastic || (users && (gathering_.at_work(&link) || !gathering_.complete()))) {
+      return spread(link.text, &link);
+    }
+    if (gathering_.at_work(&link)) end_group(link.text, &link);
   }
 
   void join(Member& member, const JoinText& join) {

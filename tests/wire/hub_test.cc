@@ -147,6 +147,48 @@ TEST(Hub, OneThatHasJoinedAndIsSilentIsNamed) {
   EXPECT_TRUE(has(text, "rank 1 is lost: no sign of life")) << text;
 }
 
+HubOptions elastic_hub(int ranks, int most) {
+  HubOptions options = hub_for(ranks);
+  options.elastic = {1, most};
+  return options;
+}
+
+// The next frame that is no sign of life; kBeat where the connection ends before.
+Kind next_word(RawMember& member, std::string& text) {
+  for (Kind kind{}; member.hub.hear_any(kind, text);) {
+    if (kind != Kind::kBeat) return kind;
+  }
+  return Kind::kBeat;
+}
+
+TEST(Hub, OneThatWaitsToJoinAnElasticJobCannotEndIt) {
+  const Hub hub(elastic_hub(1, 4));
+  RawMember at_work(hub.port(), kKey, 0, 1);
+  EXPECT_EQ(at_work.roster().ranks.size(), 1U);
+  std::string text;
+  {
+    RawMember waits(hub.port(), kKey, 1, 1);
+    EXPECT_EQ(next_word(at_work, text), Kind::kKnock);
+    waits.hub.say(Kind::kFailure, std::string(1, kUsersFault) + "there is no network interface 'eth7' here");
+    waits.hub.say(Kind::kFailure, "rank 1 has no disk");
+  }
+  RawMember another(hub.port(), kKey, 2, 1);
+  EXPECT_EQ(next_word(at_work, text), Kind::kKnock) << text;
+}
+
+TEST(Hub, TheEndOfOneProcessEndsTheGroupItWasInAndNoOther) {
+  Hub hub(elastic_hub(2, 4));
+  RawMember a(hub.port(), kKey, 0, 2), b(hub.port(), kKey, 1, 2);
+  EXPECT_EQ(a.roster().ranks.size(), 2U);
+  EXPECT_EQ(b.roster().ranks.size(), 2U);
+  EXPECT_EQ(hub.seats_at_work().size(), 2U);
+  hub.process_is_gone(3, "worker 3 was killed");  // it never was in the group
+  hub.process_is_gone(1, "worker 1 was killed");
+  std::string text;
+  EXPECT_EQ(next_word(a, text), Kind::kFailure);
+  EXPECT_EQ(text, kGroupOver + std::string("worker 1 was killed"));
+}
+
 TEST(Hub, AnotherSecretIsRefusedOnBothSides) {
   for (const bool encrypted : {false, true}) {
     HubOptions options = hub_for(2);
