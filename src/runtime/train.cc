@@ -254,6 +254,7 @@ class Training {
     const std::string resumed_from = place_to_resume(net_, config_);
     resumed_ = !resumed_from.empty();
     if (resumed_) session_.resume(resumed_from);
+    summary_.interrupted = false;  // what was saved when it was stopped says so; this run is another one
     // Only rank 0 writes the trace, but all must take part in it: its --out decides, whatever the others were given.
     if (rank_0s(net_, !config_.out.empty())) trace_.emplace(net_.rank(), clock_offset(net_), config_.trace_steps);
     begun_ = 1;
