@@ -15,6 +15,7 @@ import collections
 import glob
 import json
 import os
+import re
 import shlex
 import shutil
 import statistics
@@ -115,7 +116,7 @@ def main():
                 code, said, hung = run(args, name, seed, out,
                                        ["--elastic", args.elastic, "--chaos", args.chaos, "--chaos-seed", str(seed),
                                         "--max-restarts", "100000"])
-                faults = said.count("\nchaos: kill ") + said.count("\nchaos: freeze ") + said.count("\nchaos: cut ")
+                faults = len(re.findall(r"^chaos: (?:kill|freeze|cut) ", said, re.MULTILINE))
                 row["faults"] += faults
                 row["runs"] += 1
                 total += faults
