@@ -165,7 +165,8 @@ TEST_F(ElasticJob, TenThousandStepsLeaveMemoryDescriptorsAndThreadsAsTheyWere) {
   const Usage after = usage();
   EXPECT_EQ(after.threads, before.threads);
   EXPECT_EQ(after.descriptors, before.descriptors);
-  EXPECT_LT(after.kilobytes, before.kilobytes + 4096) << "the sample of steps alone grows, to a megabyte at most";
+  // Messages that come early may take a window of 16 MiB, the sample of steps a megabyte; more would be a leak.
+  EXPECT_LT(after.kilobytes, before.kilobytes + (24 << 10));
 }
 
 TEST_F(ElasticJob, ChaosNeedsAnElasticJob) {
