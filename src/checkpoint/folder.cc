@@ -98,6 +98,12 @@ std::string shared_file() { return "shared.safetensors"; }
 std::string rank_file(std::int64_t rank) { return fmt::format("rank-{}.safetensors", rank); }
 fs::path step_folder(const fs::path& folder, std::int64_t step) { return folder / fmt::format("{}{:06}", kStep, step); }
 
+StateArchive::Shapes CheckpointMeta::module_shapes() const {
+  StateArchive::Shapes shapes;
+  for (const auto& [entry, shape] : tensors) shapes[name_in_module(entry).value_or(entry)] = shape;
+  return shapes;
+}
+
 StateArchive::Shapes CheckpointMeta::shapes() const { return {tensors.begin(), tensors.end()}; }
 
 std::string CheckpointMeta::to_json() const {

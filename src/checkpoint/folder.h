@@ -38,7 +38,8 @@ struct CheckpointMeta {
   std::vector<std::pair<std::string, std::vector<std::int64_t>>> tensors{};  // of the module: entries and their shapes
   std::map<std::string, FileSum> files{};
 
-  StateArchive::Shapes shapes() const;
+  StateArchive::Shapes shapes() const;         // by entry
+  StateArchive::Shapes module_shapes() const;  // by name in the module, as read_model() has them
   std::string to_json() const;
   static CheckpointMeta read(const std::filesystem::path& checkpoint);
 

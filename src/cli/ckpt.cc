@@ -81,9 +81,7 @@ int convert(const Arguments& a) {
   const fs::path checkpoint = find_checkpoint(a.from);
   const CheckpointMeta meta = CheckpointMeta::read(checkpoint);
   const StateArchive model = read_model(checkpoint, meta);
-  StateArchive::Shapes shapes;
-  for (const auto& [entry, shape] : meta.tensors) shapes[name_in_module(entry).value_or(entry)] = shape;
-  write_as(a.to, model.tensors(shapes));
+  write_as(a.to, model.tensors(meta.module_shapes()));
   return 0;
 }
 

@@ -16,7 +16,7 @@ int run_eval(const std::string& where, const TaskOptions& options, bool json) {
   load_model(where, task->module());
   const Evaluation result = task->evaluate(0, 1);
   const std::string metric = task->metric();
-  const double value = metric == "test_accuracy" ? result.accuracy() : result.mean_loss();
+  const double value = task->judged(result);
   const std::string text = json ? fmt::format(R"({{"{}":{:.6g},"test_loss_mean":{:.6g},"samples":{}}})", metric, value,
                                               result.mean_loss(), result.samples)
                                 : fmt::format("{} over {} samples, mean loss {:.4f}", metric_text(metric, value),

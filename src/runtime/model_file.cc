@@ -45,9 +45,7 @@ NamedTensors tensors_of(const fs::path& where) {
     const fs::path checkpoint = find_checkpoint(where);
     const CheckpointMeta meta = CheckpointMeta::read(checkpoint);
     const StateArchive model = read_model(checkpoint, meta);
-    StateArchive::Shapes shapes;
-    for (const auto& [entry, shape] : meta.tensors) shapes[name_in_module(entry).value_or(entry)] = shape;
-    return as_torch(model.tensors(shapes));
+    return as_torch(model.tensors(meta.module_shapes()));
   }
   if (where.extension() == ".safetensors") return as_torch(SafetensorsFile(where).tensors());
   return read_state_dict(where.string());

@@ -146,8 +146,9 @@ std::string Summary::to_text() const {
       steps.mean(&StepRecord::bytes_sent) / 1e6, 100 * steps.hidden_fraction(), workers,
       agreement ? "are bit-identical" : "DIFFER: this is a bug, please report it");
   if (!recoveries.empty()) {
-    text += fmt::format("workers were lost {} times; the others went on after {:.2f} s (median), {:.2f} s at most\n",
-                        recoveries.size(), median(recoveries), *std::max_element(recoveries.begin(), recoveries.end()));
+    text += fmt::format("workers were lost {}; the others went on after {:.2f} s (median), {:.2f} s at most\n",
+                        recoveries.size() == 1 ? "once" : fmt::format("{} times", recoveries.size()),
+                        median(recoveries), *std::max_element(recoveries.begin(), recoveries.end()));
   }
   text += out.empty() ? "nothing was kept; --out DIR keeps the model, summary, ledger and trace\n"
                       : fmt::format("results are in {}\n", out);

@@ -100,7 +100,8 @@ class Survival {
 
   // Lost processes come back after 0.1 s, then 0.2, 0.4, …; one that lived for a minute begins anew.
   std::optional<double> restart_after(const CrewFailure& failure, Hub& hub) {
-    const bool users_fault = failure.signal == 0 && failure.exit_code < 126 && failure.exit_code != kFabricCode;
+    const bool users_fault =
+        failure.signal == 0 && failure.exit_code < 126 && failure.exit_code != FabricError("").exit_code();
     if (!elastic_ || users_fault || hopeless_ || stopped_on_request(failure)) return {};
     hub.process_is_gone(failure.member, fmt::format("{} {}", name(failure.member), failure.how));
     plug_in(failure.member);
@@ -148,7 +149,6 @@ class Survival {
 
  private:
   static constexpr double kFirstDelay = 0.1, kCalmSeconds = 60;
-  static constexpr int kFabricCode = 4;
   struct Restarts {
     int in_a_row = 0;
     double last = -1e9;

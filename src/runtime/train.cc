@@ -334,14 +334,10 @@ class Training {
 
   void evaluate_on_the_way() {
     const auto mean = session_.average();
-    const double value = judged(evaluate(net_, *task_));
+    const double value = task_->judged(evaluate(net_, *task_));
     if (!speaks()) return;
     progress_->say(fmt::format("step {}: {}", session_.steps(), metric_text(task_->metric(), value)));
     if (ledger_) ledger_->evaluated(session_.steps(), task_->metric(), value);
-  }
-
-  double judged(const Evaluation& evaluation) const {
-    return task_->metric() == std::string("test_accuracy") ? evaluation.accuracy() : evaluation.mean_loss();
   }
 
   // The others go on, or somebody joins.
@@ -408,7 +404,7 @@ class Training {
         1e3 * static_cast<double>(task_->samples_per_step()) / summary_.steps.mean_ms(&StepRecord::seconds);
     summary_.final_loss = mean_over_ranks(net_, last_loss_);
     summary_.metric = task_->metric();
-    summary_.metric_value = judged(evaluation);
+    summary_.metric_value = task_->judged(evaluation);
     summary_.out = config_.out;
     const auto events = trace_ ? gather_text(net_, trace_->events()) : std::vector<std::string>();
     std::optional<ConfigError> unwritten;

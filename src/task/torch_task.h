@@ -53,6 +53,9 @@ class TorchTask {
   virtual std::string vocabulary() const { return {}; }
 
   virtual const char* metric() const = 0;  // "test_accuracy" or "test_loss": what the task is judged by
+  double judged(const Evaluation& evaluation) const {
+    return metric() == std::string("test_accuracy") ? evaluation.accuracy() : evaluation.mean_loss();
+  }
 
   // The options in force, defaults filled in.
   const TaskOptions& options() const { return options_; }

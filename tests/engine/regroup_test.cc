@@ -80,6 +80,21 @@ Left leave_after(const SimJobOptions& job, int crashed, std::int64_t steps) {
   return left;
 }
 
+// Looks at every engine of the group that these workers form.
+void in_next_group(const SimJobOptions& job, const std::vector<Holdings>& bring,
+                   const std::function<void(std::size_t rank, Engine& engine)>& look) {
+  SimWorld world({.ranks = static_cast<int>(bring.size())});
+  const auto outcomes = world.run([&](SimPort& port) {
+    const auto r = static_cast<std::size_t>(port.rank());
+    FlatModel model(job.task->parameters());
+    const Meeting meeting = meet(port, bring[r]);
+    Engine engine(port, model, job.make_strategy(),
+                  {.optimizer = job.optimizer, .brings = &bring[r], .meeting = meeting});
+    look(r, engine);
+  });
+  for (const RankOutcome& outcome : outcomes) EXPECT_TRUE(outcome.finished()) << outcome.error;
+}
+
 class OwedAcrossGroups : public testing::TestWithParam<const char*> {};
 
 TEST_P(OwedAcrossGroups, TheMeanOfWhatSurvivorsOweStaysWhatItWas) {
@@ -93,18 +108,11 @@ TEST_P(OwedAcrossGroups, TheMeanOfWhatSurvivorsOweStaysWhatItWas) {
     std::vector<Holdings> bring;
     for (const int r : who) bring.push_back(r < 0 ? Holdings{} : left.holdings[static_cast<std::size_t>(r)]);
     std::vector<std::vector<float>> owed(who.size());
-    SimWorld world({.ranks = static_cast<int>(who.size())});
-    const auto outcomes = world.run([&](SimPort& port) {
-      const auto r = static_cast<std::size_t>(port.rank());
-      FlatModel model(job.task->parameters());
-      const Meeting meeting = meet(port, bring[r]);
-      Engine engine(port, model, job.make_strategy(),
-                    {.optimizer = job.optimizer, .brings = &bring[r], .meeting = meeting});
+    in_next_group(job, bring, [&](std::size_t r, Engine& engine) {
       EXPECT_EQ(engine.t(), left.holdings[0].steps);
       const auto mine = engine.strategy().owed();
       owed[r].assign(mine.begin(), mine.end());
     });
-    for (const RankOutcome& outcome : outcomes) ASSERT_TRUE(outcome.finished()) << outcome.error;
     std::vector<int> survivors;
     for (const int r : who) {
       if (r >= 0) survivors.push_back(r);
@@ -132,16 +140,9 @@ TEST(Regroup, TheOptimizersStateOfTheSourceIsEverybodys) {
   const Left left = leave_after(job, 2, 6);
   std::vector<Holdings> bring = {left.holdings[0], Holdings{}, left.holdings[1]};
   std::vector<StateArchive> states(3);
-  SimWorld world({.ranks = 3});
-  const auto outcomes = world.run([&](SimPort& port) {
-    const auto r = static_cast<std::size_t>(port.rank());
-    FlatModel model(job.task->parameters());
-    const Meeting meeting = meet(port, bring[r]);
-    Engine engine(port, model, job.make_strategy(),
-                  {.optimizer = job.optimizer, .brings = &bring[r], .meeting = meeting});
+  in_next_group(job, bring, [&](std::size_t r, Engine& engine) {
     states[r].save("optim/", [&](StateVisitor& v) { engine.optimizer().visit(v); });
   });
-  for (const RankOutcome& outcome : outcomes) ASSERT_TRUE(outcome.finished()) << outcome.error;
   StateArchive before = left.holdings[0].state;
   const auto velocity = std::get<std::vector<float>>(before.entries().at("optim/velocity"));
   EXPECT_GT(std::abs(velocity[0]), 0);

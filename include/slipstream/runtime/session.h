@@ -80,8 +80,9 @@ struct Regrouped {
 
 class Session {
  public:
-  // Makes rank 0's weights everybody's; of an elastic job that is under way, those it has reached. The fabric must outlive the session. Throws ConfigError on all ranks where they
-  // were not given the same options or modules; it names the first difference.
+  // Makes rank 0's weights everybody's; of an elastic job that is under way, those it has reached. The fabric must outlive
+  // the session. Throws ConfigError on all ranks where they were not given the same options or modules; it names the
+  // first difference.
   Session(Fabric& world, const torch::nn::Module& module, const SessionOptions& options);
   // The same for a module of another language.
   Session(Fabric& world, const ModuleTensors& module, const SessionOptions& options);
