@@ -28,6 +28,8 @@ if _minor(torch.__version__) != _minor(_built_for):
 from . import _core, callbacks, strategies  # noqa: E402
 from ._core import ConfigError, DataError, DivergedError, Error, FabricError  # noqa: E402
 from ._world import join, rank, size  # noqa: E402
+from .hook import STRATEGIES as HOOK_STRATEGIES  # noqa: E402
+from .hook import hook  # noqa: E402
 from .optimizer import Optimizer  # noqa: E402
 
 __version__ = _core.version
@@ -57,9 +59,11 @@ __all__ = [
     "DivergedError",
     "Error",
     "FabricError",
+    "HOOK_STRATEGIES",
     "Optimizer",
     "TrainerCallback",
     "about",
+    "hook",
     "join",
     "rank",
     "size",

@@ -91,7 +91,7 @@ def _leave():
     """A process that ends in mid-training tells the others: their waits end at once, with its rank in the error."""
     global _world
     optimizers = list(_optimizers)
-    if _world.size > 1 and not all(optimizer.finished for optimizer in optimizers):
+    if _world.size > 1 and any(o._must_finish and not o.finished for o in optimizers):
         _world.announce(f"rank {_world.rank} ended before finish()")
     for optimizer in optimizers:
         optimizer._close()

@@ -59,7 +59,11 @@ class Optimizer(torch.optim.Optimizer):
     own_step   True: the wrapped optimizer's own step() moves the weights. Default: only where Slipstream has no
                rule of its own, which it has for SGD, Adam and AdamW. Strategies that send gradients in parts
                (lags, gs, ssd, osp …) need those
+    stage      parameters that are bfloat16, float16 or on another device are trained through float32 masters on the
+               CPU: gradients are copied there, weights back. True: all are. Load weights into the module before
     """
+
+    _must_finish = True  # before the process ends, or the others are told
 
     def __init__(
         self,
@@ -70,6 +74,7 @@ class Optimizer(torch.optim.Optimizer):
         clip_norm: float = 0.0,
         overlap: bool = True,
         own_step: Optional[bool] = None,
+        stage: bool = False,
         **options: Any,
     ) -> None:
         if isinstance(optimizer, Optimizer):
@@ -97,6 +102,7 @@ class Optimizer(torch.optim.Optimizer):
             self._groups(module) if rule is not None else [],
             lambda: follow_rates()(),
             None if rule is not None else lambda: optimizer.step(),
+            stage,
         )
         self._holds = not overlap
         self._session.hold(self._holds)

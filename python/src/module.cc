@@ -111,9 +111,9 @@ class PySession {
  public:
   PySession(std::shared_ptr<World> world, NamedTensors parameters, NamedTensors buffers, const std::string& strategy,
             const std::vector<std::string>& set, const Pairs& optimizer, std::vector<ParameterGroup> groups,
-            py::function lr, const std::optional<py::function>& own_step)
+            py::function lr, const std::optional<py::function>& own_step, bool stage)
       : world_(std::move(world)) {
-    SessionOptions options{.strategy = strategy, .set = set};
+    SessionOptions options{.strategy = strategy, .set = set, .stage = stage};
     OptionSet described("optimizer");
     options.optimizer.describe(described);
     set_all(described, optimizer);
@@ -151,6 +151,9 @@ class PySession {
   }
   bool agreement() {
     return waiting([&] { return session_->agreement(); });
+  }
+  void gradient_ready(std::size_t i) {
+    waiting([&] { session_->gradient_ready(i); });
   }
   void zero_grad() { session_->zero_grad(); }
   void set_lr_factor(std::size_t group, double factor) { session_->set_lr_factor(group, factor); }
@@ -227,12 +230,13 @@ PYBIND11_MODULE(_core, m) {
   py::class_<PySession>(m, "Session")
       .def(py::init<std::shared_ptr<World>, NamedTensors, NamedTensors, const std::string&,
                     const std::vector<std::string>&, const Pairs&, std::vector<ParameterGroup>, py::function,
-                    const std::optional<py::function>&>())
+                    const std::optional<py::function>&, bool>())
       .def("step", &PySession::step)
       .def("finish", &PySession::finish)
       .def("join", &PySession::join)
       .def("average_buffers", &PySession::average_buffers)
       .def("agreement", &PySession::agreement)
+      .def("gradient_ready", &PySession::gradient_ready)
       .def("zero_grad", &PySession::zero_grad)
       .def("hold", &PySession::hold)
       .def("state", &PySession::state)

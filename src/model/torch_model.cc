@@ -22,6 +22,8 @@ struct TorchModel::Hooks {
   std::function<void(std::size_t)> on_ready;
   std::vector<torch::Tensor> parameters;  // by slot
   std::vector<torch::Tensor> views;       // the gradients' places, by slot
+  std::vector<torch::Tensor> masters;     // the weights' places, by slot; undefined: the parameter is there itself
+  bool staged(std::size_t i) const { return masters[i].defined(); }
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(torch::Tensor()));  // another pointer since 2.14
   std::vector<Accumulator> accumulators;  // autograd holds them only weakly
   bool touched = false;                   // there was a backward pass
@@ -53,6 +55,11 @@ bool in_place(const torch::Tensor& parameter, const torch::Tensor& view) {
   return grad.defined() && grad.data_ptr() == view.data_ptr();
 }
 
+std::int64_t version_of(const torch::Tensor& parameter) {
+  const auto& grad = parameter.grad();
+  return grad.defined() ? static_cast<std::int64_t>(grad._version()) : 0;
+}
+
 // After zero_grad(true), the default since torch 2, backward makes a tensor of its own.
 void bring_home(torch::Tensor& parameter, torch::Tensor& view) {
   if (in_place(parameter, view)) return;
@@ -64,6 +71,13 @@ void bring_home(torch::Tensor& parameter, torch::Tensor& view) {
     view.zero_();
   }
   grad = view;
+}
+
+// The gradient of a staged parameter, which stays where it is.
+void fetch(const torch::Tensor& parameter, torch::Tensor& view) {
+  torch::NoGradGuard no_grad;
+  const auto& grad = parameter.grad();
+  grad.defined() ? view.copy_(grad) : view.zero_();
 }
 
 template <typename F>
@@ -84,14 +98,17 @@ std::unique_ptr<torch::autograd::FunctionPostHook> make_hook(F f) {
 
 }  // namespace
 
-TorchModel::TorchModel(const ModuleTensors& module) : module_(module), hooks_(std::make_shared<Hooks>()) {
+TorchModel::TorchModel(const ModuleTensors& module, bool stage) : module_(module), hooks_(std::make_shared<Hooks>()) {
   std::vector<Parameter> sizes;
   std::unordered_set<const void*> seen;
   for (const auto& [name, p] : module.parameters) {
     if (!seen.insert(p.unsafeGetTensorImpl()).second) continue;
-    if (!p.device().is_cpu() || p.scalar_type() != torch::kFloat) {
-      fail<ConfigError>("parameter '{}' is {} on {}; Slipstream trains float32 parameters on the CPU", name,
-                        c10::toString(p.scalar_type()), p.device().str());
+    if (!p.is_floating_point() || p.scalar_type() == torch::kDouble) {
+      fail<ConfigError>("parameter '{}' is {}; Slipstream trains float32, bfloat16 and float16", name,
+                        c10::toString(p.scalar_type()));
+    }
+    if (p.is_meta()) {
+      fail<ConfigError>("parameter '{}' has no data: it is on the device meta; give the module memory first", name);
     }
     if (!p.requires_grad()) {
       others_.push_back(p);
@@ -116,15 +133,23 @@ TorchModel::TorchModel(const ModuleTensors& module) : module_(module), hooks_(st
     auto weights = torch::from_blob(flat_->weights().data() + slot.offset, p.sizes());
     auto grads = counted(torch::from_blob(flat_->grads().data() + slot.offset, p.sizes()));
     weights.copy_(p.detach());
-    p.set_data(weights);
-    p.mutable_grad() = grads;
+    const bool staged = stage || !p.device().is_cpu() || p.scalar_type() != torch::kFloat;
+    stages_ = stages_ || staged;
+    if (staged) {
+      p.mutable_grad() = torch::Tensor();
+    } else {
+      p.set_data(weights);
+      p.mutable_grad() = grads;
+    }
     hooks_->views.push_back(grads);
+    hooks_->masters.push_back(staged ? weights : torch::Tensor());
     hooks_->accumulators.push_back(torch::autograd::impl::grad_accumulator(p));
     hooks_->accumulators.back()->add_post_hook(make_hook([hooks = std::weak_ptr(hooks_), i] {
       const auto alive = hooks.lock();
       if (!alive) return;
       alive->touched = true;
-      bring_home(alive->parameters[i], alive->views[i]);
+      alive->staged(i) ? fetch(alive->parameters[i], alive->views[i])
+                       : bring_home(alive->parameters[i], alive->views[i]);
       if (alive->on_ready) alive->on_ready(i);
     }));
   }
@@ -132,9 +157,18 @@ TorchModel::TorchModel(const ModuleTensors& module) : module_(module), hooks_(st
 
 // The module keeps working after us: it gets memory of its own back.
 TorchModel::~TorchModel() {
-  for (torch::Tensor& p : hooks_->parameters) {
+  for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
+    torch::Tensor& p = hooks_->parameters[i];
     p.mutable_grad() = torch::Tensor();
-    p.set_data(p.detach().clone());
+    if (!hooks_->staged(i)) p.set_data(p.detach().clone());
+  }
+}
+
+void TorchModel::publish() {
+  if (!stages_) return;
+  torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
+    if (hooks_->staged(i)) hooks_->parameters[i].copy_(hooks_->masters[i]);
   }
 }
 
@@ -144,10 +178,11 @@ void TorchModel::settle_gradients() {
   for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
     torch::Tensor &p = hooks_->parameters[i], &view = hooks_->views[i];
     if (versions_[i] < 0) {
-      bring_home(p, view);
+      hooks_->staged(i) ? fetch(p, view) : bring_home(p, view);
       continue;
     }
-    if (in_place(p, view) && versions_[i] == view._version()) continue;
+    if (hooks_->staged(i) ? version_of(p) == versions_[i] : in_place(p, view) && versions_[i] == view._version())
+      continue;
     fail<ConfigError>(
         "the gradient of parameter '{}' was changed between backward() and step(), when it was under way to the other "
         "ranks already; to clip gradients set clip_norm in the optimizer's options (it clips their mean), or keep "
@@ -162,12 +197,16 @@ void TorchModel::zero_gradients() {
   torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
     hooks_->views[i].zero_();
-    hooks_->parameters[i].mutable_grad() = hooks_->views[i];
+    hooks_->parameters[i].mutable_grad() = hooks_->staged(i) ? torch::Tensor() : hooks_->views[i];
   }
 }
 
 void TorchModel::seal(std::size_t first, std::size_t end) {
   for (std::size_t i = first; i < end; ++i) {
+    if (hooks_->staged(i)) {
+      versions_[i] = version_of(hooks_->parameters[i]);
+      continue;
+    }
     torch::Tensor& grad = hooks_->parameters[i].mutable_grad();
     if (!grad.is_same(hooks_->views[i])) grad = hooks_->views[i];  // zero_grad(false) puts another tensor in its place
     versions_[i] = hooks_->views[i]._version();
@@ -177,6 +216,9 @@ void TorchModel::seal(std::size_t first, std::size_t end) {
 void TorchModel::unseal() {
   versions_.assign(hooks_->parameters.size(), -1);
   hooks_->touched = false;
+  for (std::size_t i = 0; i < hooks_->masters.size(); ++i) {
+    if (hooks_->staged(i)) hooks_->parameters[i].mutable_grad() = torch::Tensor();  // used up, as the flat ones are
+  }
 }
 
 c10::IntArrayRef TorchModel::shape(std::size_t slot) const { return hooks_->parameters[slot].sizes(); }

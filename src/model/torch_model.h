@@ -4,7 +4,11 @@
 // flat buffers (nothing is copied after construction), and an autograd hook reports each gradient the moment it is
 // complete.
 //
-// Parameters must be float32 on the CPU. A gradient that was freed or put elsewhere (zero_grad(true), torch 2's default;
+// Parameters that are not float32 on the CPU are *staged*: they stay where they are, the flat weights are their float32
+// masters, each gradient is copied into the flat buffer when it is complete (and freed after the step), and publish()
+// copies the weights back. Copies wait for the device; none of this was tried on a GPU.
+//
+// A gradient of the others that was freed or put elsewhere (zero_grad(true), torch 2's default;
 // p.mutable_grad() = …) is copied into its place, at the price of that copy, and the view is attached again. Parameters
 // that share one tensor share one slot. Training thread only (CPU autograd runs there too).
 #pragma once
@@ -26,13 +30,16 @@ NamedTensors read_state_dict(const std::string& path);
 
 class TorchModel {
  public:
-  explicit TorchModel(const ModuleTensors& module);
+  // `stage`: all parameters are.
+  explicit TorchModel(const ModuleTensors& module, bool stage = false);
   explicit TorchModel(const torch::nn::Module& module) : TorchModel(ModuleTensors::of(module)) {}
   ~TorchModel();
   TorchModel(const TorchModel&) = delete;
   TorchModel& operator=(const TorchModel&) = delete;
 
   FlatModel& flat() { return *flat_; }
+  bool stages() const { return stages_; }  // at least one parameter
+  void publish();                          // the flat weights are the module's from now on
 
   // `on_ready(slot)` is called during backward, once per slot and backward pass.
   void on_gradient(std::function<void(std::size_t)> on_ready);
@@ -63,6 +70,7 @@ class TorchModel {
   std::vector<torch::Tensor> others_;  // buffers, frozen parameters
   std::vector<std::string> other_names_;
   std::unique_ptr<FlatModel> flat_;
+  bool stages_ = false;
   std::shared_ptr<Hooks> hooks_;        // shared with the autograd graph
   std::vector<std::int64_t> versions_;  // by slot: of the gradient when it was sealed; -1: it is not
 };

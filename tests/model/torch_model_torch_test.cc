@@ -210,15 +210,32 @@ TEST(TorchModel, ASealedGradientThatIsFreedIsAnErrorThatNamesTheParameter) {
   expect_error<ConfigError>([&] { model.settle_gradients(); }, {"gradient of parameter '", "changed"});
 }
 
-TEST(TorchModel, OtherTypesAndDevicesAreErrorsThatNameTheParameter) {
+TEST(TorchModel, WhatCannotBeTrainedIsAnErrorThatNamesTheParameter) {
   torch::nn::Linear wide(2, 2);
   wide->to(torch::kDouble);
   expect_error<ConfigError>([&] { TorchModel model(*wide); }, {"'weight'", "Double", "float32"});
   torch::nn::Module elsewhere;
   elsewhere.register_parameter("ghost", torch::empty({2}, torch::device(torch::kMeta)));
-  expect_error<ConfigError>([&] { TorchModel model(elsewhere); }, {"'ghost'", "meta", "CPU"});
+  expect_error<ConfigError>([&] { TorchModel model(elsewhere); }, {"'ghost'", "no data", "meta"});
   torch::nn::Module nothing;
   expect_error<ConfigError>([&] { TorchModel model(nothing); }, {"no parameter"});
+}
+
+// 0.001 is less than half of the last place of a bfloat16 near 1: without a master it would never move.
+TEST(TorchModel, AMasterKeepsStepsThatAreTooSmallForItsParameter) {
+  torch::nn::Module net;
+  auto p = net.register_parameter("p", torch::ones({2}, torch::kBFloat16));
+  TorchModel model(net);
+  ASSERT_TRUE(model.stages());
+  const auto step = [&] {
+    for (float& weight : model.flat().weights()) weight -= 0.001F;
+    model.publish();
+    return p[0].item<float>();
+  };
+  EXPECT_EQ(step(), 1.0F);
+  step();
+  EXPECT_EQ(step(), 0.99609375F) << "0.997, rounded";
+  EXPECT_EQ(p.scalar_type(), torch::kBFloat16);
 }
 
 TEST(TorchModel, TheDestructorGivesTheModuleItsOwnMemoryBack) {

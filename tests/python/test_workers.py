@@ -175,9 +175,22 @@ def torchrun(script, *arguments):
     )
 
 
-@pytest.mark.parametrize("example", ["image_classifier.py", "char_model.py"])
-def test_the_examples_run_under_torchrun(example):
-    ended = torchrun(ROOT / "examples/python" / example, "--steps", "12")
+@pytest.mark.parametrize(
+    "example, needs",
+    [
+        ("image_classifier.py", None),
+        ("char_model.py", None),
+        ("ddp_classifier.py --hook lags", None),
+        ("ddp_classifier.py", None),
+        ("lightning_module.py", "lightning"),
+        ("hf_trainer.py", "transformers"),
+    ],
+)
+def test_the_examples_run_under_torchrun(example, needs):
+    if needs:
+        pytest.importorskip(needs)
+    name, *flags = example.split()
+    ended = torchrun(ROOT / "examples/python" / name, "--steps", "12", *flags)
     assert ended.returncode == 0, ended.stderr
     assert "equal on all 2 workers" in ended.stdout
 
@@ -189,3 +202,30 @@ def test_the_command_line_trains_and_its_model_loads_with_weights_only(tmp_path)
     assert "bit-identical" in ended.stdout
     state = torch.load(tmp_path / "run" / "model.pt", weights_only=True)
     assert list(state) == ["first.weight", "first.bias", "second.weight", "second.bias", "last.weight", "last.bias"]
+
+
+def test_staged_parameters_train_as_the_others_and_sixteen_bits_nearly(workers):
+    ended = workers(
+        """
+        slipstream.join()
+
+        def train(stage, dtype):
+            net = make_net(3).to(dtype)
+            opt = slipstream.Optimizer(torch.optim.AdamW(net.parameters(), lr=1e-3), net, "lags", stage=stage)
+            for step in range(8):
+                opt.zero_grad()
+                x, y = data(step, slipstream.rank())
+                loss = torch.nn.functional.cross_entropy(net(x.to(dtype)).float(), y)
+                loss.backward()
+                opt.step(loss=loss)
+            opt.finish()
+            assert next(net.parameters()).dtype == dtype
+            return weights(net).float()
+
+        exact = train(False, torch.float32)
+        assert torch.equal(exact, train(True, torch.float32))
+        assert (exact - train(False, torch.bfloat16)).abs().max() < 0.01
+        print("ok")
+        """
+    )
+    assert [(e.code, e.out) for e in ended] == [(0, "ok\n")] * 2, ended[0].err + ended[1].err

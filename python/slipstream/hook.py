@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slipstream.hook: gradient compression under torch's own DistributedDataParallel."""
+import torch
+import torch.distributed as dist
+from typing import Any
+
+from . import _core, _world
+from ._core import ConfigError
+
+# What they give back is a mean of gradients, which any optimizer can use. The others move weights themselves.
+STRATEGIES = ("ssgd", "topk", "lags", "gtopk", "gs", "sketched", "powersgd")
+
+
+class Hook:
+    """What hook() returns. `last_step` is the record of the last exchange, as of slipstream.Optimizer.
+
+    Every parameter has a shadow: a float32 tensor that a session of Slipstream trains by plain SGD with rate 1, from
+    zero in every step. Where it then stands is minus the mean gradient that the strategy came to. So what the strategy
+    owes belongs to parameters, however DDP cuts its buckets."""
+
+    _must_finish = False  # the script does not know of us
+    finished = False
+
+    def __init__(self, ddp, strategy, options):
+        self.strategy, self.last_step = strategy, {}
+        named = [(name, p) for name, p in ddp.module.named_parameters() if p.requires_grad]
+        self._numbers = {id(p): number for number, (_, p) in enumerate(named)}
+        self._shadows = [
+            torch.zeros(p.shape, dtype=torch.float32).requires_grad_() for _, p in named
+        ]
+        self._promised = []  # buckets of this backward pass: their tensors, and the futures that DDP waits for
+        self._session = _core.Session(
+            _world.world(),
+            [(name, shadow) for (name, _), shadow in zip(named, self._shadows)],
+            [],
+            strategy,
+            [f"{key}={value}" for key, value in _world.pairs(options)],
+            _world.pairs({"optimizer": "sgd", "lr": 1.0, "momentum": 0.0}),
+            [],
+            lambda: 1.0,
+            None,
+            False,
+        )
+        _world._optimizers.add(self)
+
+    def take(self, bucket):
+        """DDP calls it with every bucket of gradients, as backward makes them."""
+        gradients = list(zip(bucket.gradients(), bucket.parameters()))
+        with torch.no_grad():
+            for gradient, p in gradients:
+                number = self._numbers[id(p)]
+                self._shadows[number].grad.copy_(gradient)
+                self._session.gradient_ready(number)
+        future = torch.futures.Future()
+        self._promised.append((bucket.buffer(), gradients, future))
+        if bucket.is_last():
+            self._exchange()
+        return future
+
+    def _exchange(self):
+        self.last_step = self._session.step(0.0)
+        with torch.no_grad():
+            for buffer, gradients, future in self._promised:
+                for gradient, p in gradients:
+                    shadow = self._shadows[self._numbers[id(p)]]
+                    gradient.copy_(shadow)
+                    gradient.neg_()
+                    shadow.zero_()
+                future.set_result(buffer)
+        self._promised = []
+
+    def state_dict(self) -> dict:
+        """What this rank owes, and the strategy's plans. On all ranks, between steps."""
+        return {"strategy": self.strategy, "state": dict(self._session.state())}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        """Goes on where state_dict() of the same rank was taken."""
+        if state_dict["strategy"] != self.strategy:
+            raise ConfigError(f"this state is of strategy {state_dict['strategy']!r}, not {self.strategy!r}")
+        self._session.set_state(list(state_dict["state"].items()))
+
+    def _close(self):
+        self._session = None
+
+
+def hook(ddp: torch.nn.parallel.DistributedDataParallel, strategy: str = "lags", **options: Any) -> Hook:
+    """Lets a strategy exchange the gradients of a DistributedDataParallel module; the script stays as it is.
+
+        ddp = DistributedDataParallel(net)
+        slipstream.hook(ddp, "lags", density=0.005)
+
+    Strategies that only exchange gradients: ssgd, topk, lags, gtopk, gs, sketched, powersgd. Keyword arguments are the
+    strategy's options. The others decide when and how weights move: slipstream.Optimizer is for them, without DDP."""
+    if strategy not in STRATEGIES:
+        raise ConfigError(
+            f"strategy {strategy!r} moves the weights itself, and DDP's hook only exchanges gradients; use one of "
+            f"{', '.join(STRATEGIES)}, or slipstream.Optimizer without DDP"
+        )
+    _world.join()
+    if _world.size() != dist.get_world_size(ddp.process_group):
+        raise ConfigError(
+            f"this DDP module has {dist.get_world_size(ddp.process_group)} ranks and the job of slipstream.join() "
+            f"{_world.size()}; they must be the same"
+        )
+    _world.make_room()
+    made = Hook(ddp, strategy, options)
+    ddp.register_comm_hook(made, lambda state, bucket: state.take(bucket))
+    return made

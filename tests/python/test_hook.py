@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""slipstream.hook under torch's own DistributedDataParallel."""
+import pytest
+
+GROUP = """
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        dist.init_process_group("gloo")
+        rank = dist.get_rank()
+
+        def loss_of(net, step, rank):   # can be learnt: which of four inputs is the largest
+            x, _ = data(step, rank)
+            return torch.nn.functional.cross_entropy(net(x), x[:, :4].argmax(1))
+
+        def train(hooked, steps=8, strategy="ssgd", momentum=0.9, **options):
+            net = torch.nn.Sequential(*[make_net(3), torch.nn.Linear(4, 300), torch.nn.Linear(300, 4)])
+            ddp = DistributedDataParallel(net, bucket_cap_mb=0.002)   # several buckets, cut anew after the first step
+            made = slipstream.hook(ddp, strategy, **options) if hooked else None
+            opt = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=momentum)
+            for step in range(steps):
+                opt.zero_grad()
+                loss = loss_of(ddp, step, rank)
+                loss.backward()
+                opt.step()
+            return net, made
+"""
+
+
+def expect_ok(ended):
+    assert [(e.code, e.out) for e in ended] == [(0, "ok\n")] * len(ended), "\n".join(e.err for e in ended)
+
+
+def test_ssgd_of_two_workers_is_ddp_bit_for_bit(workers):
+    expect_ok(
+        workers(
+            GROUP
+            + """
+        torch.manual_seed(1)
+        plain, _ = train(False)
+        torch.manual_seed(1)
+        ours, made = train(True)
+        assert torch.equal(weights(plain), weights(ours))
+        assert made.last_step["bytes_sent"] > 0
+        print("ok")
+        """
+        )
+    )
+
+
+@pytest.mark.parametrize("strategy, options", [("topk", "density=0.05"), ("lags", "adaptive=False, density=0.05")])
+def test_what_is_not_sent_is_owed_by_parameter(workers, strategy, options):
+    """Gradients that never change: after some steps what was applied plus the mean of what is owed is their sum."""
+    expect_ok(
+        workers(
+            GROUP
+            + f"""
+        net = torch.nn.Sequential(torch.nn.Linear(20, 30), torch.nn.Linear(30, 10))
+        ddp = DistributedDataParallel(net, bucket_cap_mb=0.001)
+        made = slipstream.hook(ddp, {strategy!r}, {options})
+        applied, steps = torch.zeros(len(weights(net))), 7
+        for step in range(steps):
+            ddp.zero_grad()
+            torch.manual_seed(rank)
+            ddp(torch.randn(4, 20)).square().sum().backward()
+            applied += torch.cat([p.grad.flatten() for p in net.parameters()])
+        torch.manual_seed(rank)
+        net.zero_grad()
+        net(torch.randn(4, 20)).square().sum().backward()
+        own = torch.cat([p.grad.flatten() for p in net.parameters()])
+        owed = made.state_dict()["state"]["strategy/residual"].flatten()
+        balance = steps * own - owed
+        dist.all_reduce(balance)
+        balance /= dist.get_world_size()
+        assert owed.abs().max() > 0
+        assert (applied - balance).abs().max() < 1e-4 * balance.abs().max(), (applied - balance).abs().max()
+        print("ok")
+        """
+        )
+    )
+
+
+@pytest.mark.parametrize("strategy", ["lags", "gs", "gtopk", "powersgd"])
+def test_workers_stay_equal_and_learn(workers, strategy):
+    expect_ok(
+        workers(
+            GROUP
+            + f"""
+        net, _ = train(True, steps=100, strategy={strategy!r}, momentum=0.0)
+        mine = weights(net)
+        theirs = mine.clone()
+        dist.broadcast(theirs, 0)
+        assert torch.equal(mine, theirs)
+        loss = sum(loss_of(net, step, rank).item() for step in range(100, 120)) / 20
+        assert loss < 1.2, loss   # ln 4 = 1.39 is a guess
+        print("ok")
+        """
+        )
+    )
+
+
+def test_a_strategy_that_moves_weights_is_refused(workers):
+    ended = workers(
+        GROUP
+        + """
+        train(True, strategy="dasgd")
+        """
+    )
+    for e in ended:
+        assert e.code == 1
+        assert "ConfigError" in e.err and "slipstream.Optimizer" in e.err, e.err
