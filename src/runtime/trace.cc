@@ -5,47 +5,134 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace slipstream {
+namespace {
+
+constexpr double kTooShort = 5e-6;  // seconds; nobody would see it, and there are many
+
+// The rows of a rank, as thread numbers.
+enum Row : int { kSteps, kCompute, kEncode, kUpdate, kWaits, kWire };
+constexpr const char* kRowNames[] = {"steps", "compute", "encode", "update", "waits"};
+
+std::string named(const char* what, int process, int row, const std::string& name) {
+  return fmt::format(R"({{"name":"{}","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})", what, process, row, name);
+}
+
+std::string size_text(double bytes) {
+  return bytes < 1e6 ? fmt::format("{:.3g} kB", bytes / 1e3) : fmt::format("{:.3g} MB", bytes / 1e6);
+}
+
+}  // namespace
 
 Trace::Trace(int rank, double offset_seconds, std::int64_t steps)
     : rank_(rank), offset_seconds_(offset_seconds), steps_(steps) {
-  events_ = fmt::format(R"({{"name":"process_name","ph":"M","pid":{0},"args":{{"name":"rank {0}"}}}})"
-                        ",\n"
-                        R"({{"name":"thread_name","ph":"M","pid":{0},"tid":0,"args":{{"name":"worker"}}}})",
-                        rank);
+  events_ = named("process_name", rank + 1, 0, fmt::format("rank {}", rank));
+  for (int row = kSteps; row < kWire; ++row) events_ += ",\n" + named("thread_name", rank + 1, row, kRowNames[row]);
 }
 
 void Trace::add(const StepRecord& record, const Traffic& traffic, double step_ended) {
   if (record.t < kSkippedSteps || record.t >= kSkippedSteps + steps_) return;
-  event(fmt::format("step {}", record.t), step_ended - record.seconds, step_ended);
+  const double step_began = step_ended - record.seconds;
+  event(kSteps, fmt::format("step {}", record.t), step_began, step_ended);
+  for (const WorkRecord& work : traffic.work) {
+    if (work.kind == WorkRecord::Kind::kBucket)
+      handed_over_.push_back({std::string(work.bucket), work.began, work.ended});
+  }
+  std::vector<Span> blocked;
   for (const OperationRecord& op : traffic.operations) {
-    wire_event(fmt::format("{} {:.0f} kB", op.kind, op.bytes / 1000), op.started, op.finished);
-    event("blocked", op.wait_began, op.wait_ended);
+    const std::string name = name_of(op);
+    wire_.push_back({{name, op.started, op.finished}, op.bytes, op.background});
+    if (op.wait_ended <= op.wait_began) continue;
+    blocked.push_back({"wait for " + name, op.wait_began, op.wait_ended});
+    event(kWaits, blocked.back().name, op.wait_began, op.wait_ended);
   }
+  add_work(traffic.work, blocked, step_began, step_ended);
 }
 
-void Trace::event(const std::string& name, double began, double ended) {
-  if (ended <= began) return;
-  events_ += fmt::format(
+// Compute is what lies between the strategy's hooks; encode is what of a hook is neither a wait nor an update.
+void Trace::add_work(const std::vector<WorkRecord>& work, const std::vector<Span>& blocked, double began,
+                     double ended) {
+  std::vector<WorkRecord> hooks;
+  std::vector<Span> other = blocked;  // inside of hooks
+  for (const WorkRecord& one : work) {
+    if (one.began < began) continue;  // before the first step
+    if (one.kind == WorkRecord::Kind::kUpdate) {
+      event(kUpdate, "update", one.began, one.ended);
+      other.push_back({"", one.began, one.ended});
+    } else {
+      hooks.push_back(one);
+    }
+  }
+  const auto earlier = [](const auto& a, const auto& b) { return a.began < b.began; };
+  std::sort(hooks.begin(), hooks.end(), earlier);
+  std::sort(other.begin(), other.end(), earlier);
+
+  double at = began;
+  for (const WorkRecord& hook : hooks) {
+    const bool bucket = hook.kind == WorkRecord::Kind::kBucket;
+    event(kCompute,
+          fmt::format("{}backward{}", at == began ? "forward and " : "",
+                      bucket ? " to " + std::string(hook.bucket) : ", the rest"),
+          at, hook.began);
+    const std::string name = bucket ? "encode " + std::string(hook.bucket) : "end of the step";
+    double own = hook.began;
+    for (const Span& span : other) {
+      if (span.ended <= own || span.began >= hook.ended) continue;
+      event(kEncode, name, own, span.began);
+      own = std::max(own, span.ended);
+    }
+    event(kEncode, name, own, hook.ended);
+    at = hook.ended;
+  }
+  if (!hooks.empty()) event(kWaits, "agree to go on", at, ended);
+}
+
+// "sum 41 kB of fc1.weight": of the bucket during whose hook it began.
+std::string Trace::name_of(const OperationRecord& op) const {
+  const auto bucket = std::find_if(handed_over_.rbegin(), handed_over_.rend(), [&](const Span& span) {
+    return span.began <= op.started && op.started <= span.ended;
+  });
+  return fmt::format("{} {}{}", op.kind, size_text(op.bytes),
+                     bucket == handed_over_.rend() ? "" : " of " + bucket->name);
+}
+
+void Trace::event(int row, const std::string& name, double began, double ended) {
+  if (ended - began > kTooShort) events_ += made(row, name, began, ended, "");
+}
+
+std::string Trace::made(int row, const std::string& name, double began, double ended, const std::string& more) const {
+  return fmt::format(
       ",\n"
-      R"({{"name":"{}","ph":"X","pid":{},"tid":0,"ts":{:.1f},"dur":{:.1f}}})",
-      name, rank_, 1e6 * (began + offset_seconds_), 1e6 * (ended - began));
+      R"({{"name":{},"ph":"X","pid":{},"tid":{},"ts":{:.1f},"dur":{:.1f}{}}})",
+      nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), rank_ + 1, row,
+      1e6 * (began + offset_seconds_), 1e6 * (ended - began), more);
 }
 
-// Operations overlap without nesting, which only asynchronous events may.
-void Trace::wire_event(const std::string& name, double began, double ended) {
-  ++wire_events_;
-  for (const auto& [phase, at] : {std::pair{'b', began}, std::pair{'e', ended}}) {
-    events_ += fmt::format(
-        ",\n"
-        R"({{"name":"{}","cat":"wire","ph":"{}","id":{},"pid":{},"tid":0,"ts":{:.1f}}})",
-        name, phase, wire_events_, rank_, 1e6 * (at + offset_seconds_));
+// Operations overlap without nesting, which the events of one row must not: each goes to the first row that is free.
+std::string Trace::wire_events() const {
+  std::vector<WireSpan> spans = wire_;
+  std::stable_sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.began < b.began; });
+  std::vector<double> free_at;
+  std::string text;
+  for (const WireSpan& span : spans) {
+    auto row = std::find_if(free_at.begin(), free_at.end(), [&](double free) { return free <= span.began; });
+    if (row == free_at.end()) row = free_at.insert(row, 0);
+    *row = span.ended;
+    text +=
+        made(kWire + static_cast<int>(row - free_at.begin()), span.name, span.began, span.ended,
+             fmt::format(R"(,"cat":"wire","args":{{"bytes":{:.0f},"background":{}}})", span.bytes, span.background));
   }
+  std::string rows;
+  for (std::size_t i = 0; i < free_at.size(); ++i) {
+    rows += ",\n" + named("thread_name", rank_ + 1, kWire + static_cast<int>(i), fmt::format("wire {}", i + 1));
+  }
+  return rows + text;
 }
 
-std::string Trace::events() const { return events_; }
+std::string Trace::events() const { return events_ + wire_events(); }
 
 std::string Trace::document(const std::vector<std::string>& events_by_rank) {
   return fmt::format("{{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n{}\n]}}\n", fmt::join(events_by_rank, ",\n"));

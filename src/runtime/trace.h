@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trace: where the time of some steps went, as Chrome trace events (open trace.json in ui.perfetto.dev). One process
-// per rank: what the worker did (steps, blocked) and, each on a row of its own, what was on the wire. All ranks stand
-// on rank 0's clock: `offset_seconds` is what to add to ours.
+// Trace: where the time of some steps went, as Chrome trace events (open trace.json in ui.perfetto.dev, or look at it in
+// `slipstream report`). One process per rank, numbered from 1, with a row (thread) for each kind of time: steps, compute,
+// encode, update, waits, and as many rows of the wire as operations ran at once. All ranks stand on rank 0's clock:
+// `offset_seconds` is what to add to ours.
+//
+// Forward and backward are told apart only where a bucket's gradients became ready: autograd says no more. It measures
+// nothing itself; the engine and MeteredFabric do.
 #pragma once
 
 #include <slipstream/engine/step_record.h>
@@ -27,14 +31,27 @@ class Trace {
  private:
   static constexpr std::int64_t kSkippedSteps = 5;  // the first steps are not like the others
 
-  void event(const std::string& name, double began, double ended);
-  void wire_event(const std::string& name, double began, double ended);
+  struct Span {
+    std::string name;
+    double began = 0, ended = 0;
+  };
+  struct WireSpan : Span {
+    double bytes = 0;
+    bool background = false;
+  };
+
+  void add_work(const std::vector<WorkRecord>& work, const std::vector<Span>& blocked, double began, double ended);
+  std::string name_of(const OperationRecord& op) const;
+  std::string wire_events() const;
+  void event(int row, const std::string& name, double began, double ended);
+  std::string made(int row, const std::string& name, double began, double ended, const std::string& more) const;
 
   int rank_;
   double offset_seconds_;
   std::int64_t steps_;
   std::string events_;
-  std::int64_t wire_events_ = 0;
+  std::vector<Span> handed_over_;  // the buckets: an operation that began meanwhile is theirs
+  std::vector<WireSpan> wire_;
 };
 
 // What to add to this rank's clock to get rank 0's: the median over several barriers, which end nearly at once

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "fabric/sim_world.h"
@@ -27,39 +28,79 @@ std::vector<nlohmann::json> of_kind(const nlohmann::json& events, const std::str
   return found;
 }
 
-TEST(Trace, ShowsWhatTheWorkerDidAndWhatWasOnTheWire) {
+// The spans of a row.
+std::vector<nlohmann::json> on_row(const nlohmann::json& events, const std::string& row) {
+  std::vector<nlohmann::json> found;
+  std::map<std::pair<int, int>, std::string> rows;
+  for (const auto& e : events) {
+    if (e["ph"] == "M" && e["name"] == "thread_name") rows[{e["pid"], e["tid"]}] = e["args"]["name"];
+  }
+  for (const auto& e : of_kind(events, "X")) {
+    if (rows.at({e["pid"], e["tid"]}) == row) found.push_back(e);
+  }
+  return found;
+}
+
+void expect_span(const nlohmann::json& span, const std::string& name, double began, double lasted) {
+  EXPECT_EQ(span["name"], name);
+  EXPECT_DOUBLE_EQ(span["ts"], 1e6 * began) << name;
+  EXPECT_DOUBLE_EQ(span["dur"], 1e6 * lasted) << name;
+}
+
+TEST(Trace, ShowsStepsWaitsAndWhatWasOnTheWire) {
   Trace trace(2, 0.0, 10);
   trace.add({.t = 6, .seconds = 2.0}, one_sum(11.0), 12.0);
   const auto events = parse({trace.events()});
-  const auto spans = of_kind(events, "X");
-  ASSERT_EQ(spans.size(), 2U);
-  const auto expect = [](const nlohmann::json& span, const std::string& name, double began, double lasted) {
-    EXPECT_EQ(span["name"], name);
-    EXPECT_EQ(span["pid"], 2) << "one process per rank";
-    EXPECT_DOUBLE_EQ(span["ts"], 1e6 * began);
-    EXPECT_DOUBLE_EQ(span["dur"], 1e6 * lasted);
-  };
-  expect(spans[0], "step 6", 10.0, 2.0);
-  expect(spans[1], "blocked", 11.25, 0.25);
-
-  const auto begins = of_kind(events, "b"), ends = of_kind(events, "e");
-  ASSERT_EQ(begins.size(), 1U);
-  ASSERT_EQ(ends.size(), 1U);
-  EXPECT_EQ(begins[0]["name"], "sum 8 kB");
-  EXPECT_EQ(begins[0]["pid"], 2);
-  EXPECT_EQ(begins[0]["id"], ends[0]["id"]);
-  EXPECT_DOUBLE_EQ(begins[0]["ts"], 1e6 * 11.0);
-  EXPECT_DOUBLE_EQ(ends[0]["ts"], 1e6 * 11.5);
+  for (const auto& event : events) EXPECT_EQ(event["pid"], 3) << "one process per rank, from 1 on";
+  ASSERT_EQ(of_kind(events, "X").size(), 3U);
+  expect_span(on_row(events, "steps").at(0), "step 6", 10.0, 2.0);
+  expect_span(on_row(events, "waits").at(0), "wait for sum 8 kB", 11.25, 0.25);
+  expect_span(on_row(events, "wire 1").at(0), "sum 8 kB", 11.0, 0.5);
+  EXPECT_EQ(on_row(events, "wire 1").at(0)["args"]["bytes"], 8000);
 }
 
-TEST(Trace, GivesOverlappingOperationsIdsOfTheirOwn) {
+TEST(Trace, SplitsAStepIntoComputeEncodeUpdateAndWaits) {
+  using Kind = WorkRecord::Kind;
   Trace trace(0, 0.0, 10);
-  Traffic traffic = one_sum(1.0);
-  traffic.operations.push_back(one_sum(1.25).operations[0]);
+  Traffic traffic = one_sum(11.0);  // begun while the first bucket was handed over; blocked from 11.25 to 11.5
+  traffic.work = {{Kind::kBucket, "last.weight", 10.75, 11.125},
+                  {Kind::kUpdate, {}, 11.5, 11.625},
+                  {Kind::kStep, {}, 11.25, 11.75}};
+  trace.add({.t = 5, .seconds = 2.0}, traffic, 12.0);
+  const auto events = parse({trace.events()});
+  const auto compute = on_row(events, "compute");
+  ASSERT_EQ(compute.size(), 2U);
+  expect_span(compute[0], "forward and backward to last.weight", 10.0, 0.75);
+  expect_span(compute[1], "backward, the rest", 11.125, 0.125);
+  const auto encode = on_row(events, "encode");
+  ASSERT_EQ(encode.size(), 2U);
+  expect_span(encode[0], "encode last.weight", 10.75, 0.375);
+  expect_span(encode[1], "end of the step", 11.625, 0.125);
+  expect_span(on_row(events, "update").at(0), "update", 11.5, 0.125);
+  const auto waits = on_row(events, "waits");
+  ASSERT_EQ(waits.size(), 2U);
+  expect_span(waits[0], "wait for sum 8 kB of last.weight", 11.25, 0.25);
+  expect_span(waits[1], "agree to go on", 11.75, 0.25);
+}
+
+TEST(Trace, GivesOverlappingOperationsRowsOfTheirOwn) {
+  Trace trace(0, 0.0, 10);
+  Traffic traffic = one_sum(1.25);
+  for (const double began : {1.0, 1.5, 1.75}) traffic.operations.push_back(one_sum(began).operations[0]);
   trace.add({.t = 5, .seconds = 1}, traffic, 2.0);
-  const auto begins = of_kind(parse({trace.events()}), "b");
-  ASSERT_EQ(begins.size(), 2U);
-  EXPECT_NE(begins[0]["id"], begins[1]["id"]);
+  const auto events = parse({trace.events()});
+  ASSERT_EQ(on_row(events, "wire 1").size(), 2U);
+  ASSERT_EQ(on_row(events, "wire 2").size(), 2U);
+  EXPECT_DOUBLE_EQ(on_row(events, "wire 1")[1]["ts"], 1.5e6);
+  EXPECT_DOUBLE_EQ(on_row(events, "wire 2")[1]["ts"], 1.75e6);
+}
+
+TEST(Trace, NamesAreText) {
+  Trace trace(0, 0.0, 10);
+  Traffic traffic;
+  traffic.work = {{WorkRecord::Kind::kBucket, "a \"quoted\" \\ name", 1.25, 1.5}};
+  trace.add({.t = 5, .seconds = 1}, traffic, 2.0);
+  EXPECT_EQ(on_row(parse({trace.events()}), "encode").at(0)["name"], "encode a \"quoted\" \\ name");
 }
 
 TEST(Trace, LeavesOutTheFirstStepsAndThoseBeyondItsLength) {
@@ -75,7 +116,7 @@ TEST(Trace, ShowsNoWaitWhereNothingWasWaitedFor) {
   Traffic traffic = one_sum(1.0);
   traffic.operations[0].wait_ended = traffic.operations[0].wait_began;
   trace.add({.t = 5, .seconds = 1}, traffic, 2.0);
-  for (const auto& span : of_kind(parse({trace.events()}), "X")) EXPECT_NE(span["name"], "blocked");
+  for (const auto& span : of_kind(parse({trace.events()}), "X")) EXPECT_NE(span["tid"], 4);
 }
 
 TEST(Trace, StandsOnTheClockOfRankZero) {

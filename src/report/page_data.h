@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What the plots of a report draw, as JSON for page/page.js; plain ASCII. Long curves become means of equally many
+// points, so that a page stays small whatever the length of its runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/run.h"
+
+namespace slipstream {
+
+std::string page_data(const std::vector<Run>& runs);
+
+}  // namespace slipstream

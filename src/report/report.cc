@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report/report.h"
+
+#include <slipstream/base/error.h>
+#include <slipstream/base/version.h>
+
+#include <algorithm>
+#include <map>
+
+#include "checkpoint/atomic_file.h"
+#include "report/html.h"
+#include "report/page_data.h"
+#include "report/tables.h"
+
+namespace slipstream {
+namespace {
+
+// Replaces every {{name}} of the template. In one pass: what is put in is not looked at again.
+std::string filled(std::string_view page, const std::map<std::string_view, std::string>& values) {
+  std::string text;
+  for (;;) {
+    const std::size_t open = page.find("{{"), close = page.find("}}", open);
+    if (close == std::string_view::npos) return text.append(page);
+    const std::string_view name = page.substr(open + 2, close - open - 2);
+    const auto value = values.find(name);
+    check(value != values.end(), "the report's page has a place for '{}', which nobody fills", name);
+    text.append(page.substr(0, open)).append(value->second);
+    page.remove_prefix(close + 2);
+  }
+}
+
+std::string section(std::string_view id, std::string_view title, std::string_view about, const std::string& html) {
+  if (html.empty()) return "";
+  return fmt::format("<section id=\"{}\"><h2>{}</h2><p>{}</p>\n{}</section>\n", id, title, about, html);
+}
+
+}  // namespace
+
+std::vector<Run> read_runs(const std::vector<std::string>& folders) {
+  if (folders.empty())
+    fail<ConfigError>("a report needs at least one run: the --out directory of a `slipstream train`");
+  std::vector<Run> runs;
+  for (const std::string& folder : folders) runs.push_back(read_run(folder));
+  std::map<std::string, int> named;
+  for (const Run& run : runs) ++named[run.name];
+  for (Run& run : runs) {
+    if (named[run.name] > 1) run.name = run.path;
+  }
+  return runs;
+}
+
+std::string report_page(const std::vector<Run>& runs) {
+  const PageParts& parts = page_parts();
+  const std::string title =
+      runs.size() == 1 ? "Report of " + runs.front().name : fmt::format("Report of {} runs", runs.size());
+  return filled(
+      parts.html,
+      {{"title", escape_html(title)},
+       {"version", escape_html(version())},
+       {"style", std::string(parts.css)},
+       {"summary", summary_table(runs)},
+       {"changes", section("changes", "Faults and recoveries",
+                           "When workers were lost or joined, and how long the others took to go on. The curves above "
+                           "mark these moments.",
+                           changes_table(runs))},
+       {"decisions",
+        section("decisions", "What the strategies decided",
+                "Plans by layer and other news that the ledger holds, in each strategy's own words.", decisions(runs))},
+       {"data", escape_script_json(page_data(runs))},
+       {"chart_js", std::string(parts.chart_js)},
+       {"script", std::string(parts.js)}});
+}
+
+void write_report(const std::vector<Run>& runs, const std::filesystem::path& file) {
+  write_atomically(file, report_page(runs));
+}
+
+}  // namespace slipstream

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A report: one HTML file about some runs, for people who choose between strategies. It opens offline, asks nothing of
+// any network (its own policy forbids it), and shows its tables without scripts; with them it draws curves, bars and a
+// timeline by Chart.js and page/page.js, both inside the file. Whatever the runs hold is text there, never markup.
+//
+// It does not judge which run is best, and averages nothing over runs.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "report/run.h"
+
+namespace slipstream {
+
+// Of src/report/page and Chart.js; written by cmake/embed_page.cmake.
+struct PageParts {
+  std::string_view html, css, js, chart_js;
+};
+const PageParts& page_parts();
+
+// Runs of the same name are told apart by their paths.
+std::vector<Run> read_runs(const std::vector<std::string>& folders);
+
+std::string report_page(const std::vector<Run>& runs);
+
+// ConfigError where the file cannot be written.
+void write_report(const std::vector<Run>& runs, const std::filesystem::path& file);
+
+}  // namespace slipstream

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Timeline: some steps of a trace.json, by rank and row, times in milliseconds since the first of them began. They follow
+// each other without a hole, where an evaluation or a checkpoint would be, and are late ones, since strategies that
+// measure at the start change then. Reads the events that `slipstream train` writes (runtime/trace.h), not every Chrome
+// trace: complete events ("X") and names.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace slipstream {
+
+struct TimelineSpan {
+  double began_ms = 0, lasted_ms = 0;
+  std::string name;
+  bool background = false;
+};
+
+struct TimelineRow {
+  std::string name;  // "steps", "compute", "encode", "update", "waits", "wire 1", …
+  std::vector<TimelineSpan> spans;
+};
+
+struct TimelineRank {
+  std::string name;
+  std::vector<TimelineRow> rows;
+};
+
+using Timeline = std::vector<TimelineRank>;
+
+// At most so many steps. DataError where the file is not such a trace.
+Timeline read_timeline(const std::filesystem::path& file, std::size_t steps);
+
+}  // namespace slipstream
