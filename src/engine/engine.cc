@@ -42,6 +42,15 @@ BucketRule of_stand_in(BucketRule rule, double bytes_scale) {
   return {fewer(rule.first_bytes), fewer(rule.bytes)};
 }
 
+// Its slots' names, in the order backward reaches them; of more than two the first and the last.
+std::string layers_of(const Bucket& bucket, const FlatModel& model) {
+  if (bucket.first_slot == bucket.end_slot) return "nothing";
+  const std::string& first = model.slots()[bucket.end_slot - 1].name;
+  const std::string& last = model.slots()[bucket.first_slot].name;
+  const std::size_t slots = bucket.end_slot - bucket.first_slot;
+  return slots == 1 ? first : fmt::format("{}{}{}", first, slots == 2 ? ", " : " … ", last);
+}
+
 std::unique_ptr<Optimizer> optimizer_for(const Strategy& strategy, FlatModel& model, const EngineOptions& options) {
   const OptimizerOptions optimizer = without_own_clip(options.optimizer, strategy);
   if (!options.own_step) {
@@ -73,6 +82,10 @@ Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strate
                   [this](const Bucket& bucket) { bucket_ready(bucket); }),
       health_(options.health ? std::make_unique<Health>(world) : nullptr) {
   optimizer_->set_clock(world.clock());
+  optimizer_->on_update = [this](double began, double ended) {
+    work_.push_back({WorkRecord::Kind::kUpdate, {}, began, ended});
+  };
+  for (const Bucket& bucket : bucketizer_.plan()) bucket_names_.push_back(layers_of(bucket, model));
   step_.buckets = bucketizer_.plan();
   if (strategy_->clips_own() && options.optimizer.clip_norm > 0.0) {
     clip_.emplace(options.optimizer.clip_norm, bucketizer_.plan().size());
@@ -81,12 +94,18 @@ Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strate
     vec::copy(model.weights(), std::span(options.brings->weights));
   }
   FromSource(world, options.meeting.source).floats("weights", model.weights());
+  ServerBooks servers;
+  if (strategy_->needs_servers() && options.brings != nullptr && !options.meeting.first) {
+    servers = options.brings->servers;
+    if (servers.share(world, options.optimizer, model.count())) vec::copy(model.weights(), servers.weights());
+  }
   if (strategy_->needs_servers() && ServerHost::needed(world)) host_.emplace(world);
   set_lr();
   const double began = world.clock().now();
   strategy_->on_start(step_);
   rate_of_ = -1;  // it may have changed by the first step
   if (options.brings != nullptr) adopt(*options.brings, options.meeting);
+  if (!servers.empty()) servers.give_to(*strategy_);
   step_began_ = world.clock().now();
   start_ = record_of(began, step_began_, net_.take());
 }
@@ -98,9 +117,11 @@ const StepRecord& Engine::step(double loss) {
   clip_held();
   {
     const Stopwatch watch(clock, hook_seconds_);
+    const double began = clock.now();
     set_lr();
     step_.loss = loss;
     strategy_->on_step(step_);
+    note_work(WorkRecord::Kind::kStep, {}, began);
   }
   double agreeing_seconds = 0;  // nearly always nothing; a wait here is for a peer that is far behind
   bool news = false;
@@ -108,7 +129,8 @@ const StepRecord& Engine::step(double loss) {
     const Stopwatch watch(clock, agreeing_seconds);
     news = exchange_health();
   }
-  const Traffic traffic = net_.take();
+  Traffic traffic = net_.take();
+  traffic.work = std::exchange(work_, {});
   const double now = clock.now();
   record_ = record_of(step_began_, now, traffic);
   record_.loss = loss;
@@ -159,13 +181,16 @@ void Engine::leave(Goodbye why) {
 }
 
 Holdings Engine::release(bool in_order) {
+  ServerBooks servers;
   if (in_order) {
     strategy_->on_finish(step_);
+    if (strategy_->needs_servers()) servers = ServerBooks::of(*strategy_, model_.count());
     leave(Goodbye::kRegroups);
     float all = 1;
     world_.sum(std::span(&all, 1)).wait();  // who is quicker must not be gone while others still need it
   }
   Holdings mine{.steps = t(), .rank = world_.rank(), .workers = world_.size(), .group = group_};
+  mine.servers = std::move(servers);
   mine.weights.assign(model_.weights().begin(), model_.weights().end());
   mine.state.save("optim/", [this](StateVisitor& v) { optimizer_->visit(v); });
   mine.state.save("engine/", [this](StateVisitor& v) { visit(v); });
@@ -243,10 +268,16 @@ void Engine::clip_held() {
 
 void Engine::hand_over(const Bucket& bucket) {
   const Stopwatch watch(net_.clock(), hook_seconds_);
+  const double began = net_.clock().now();
   set_lr();
   step_.left_alone = false;
   strategy_->on_bucket_ready(step_, bucket);
+  note_work(WorkRecord::Kind::kBucket, bucket_names_[static_cast<std::size_t>(bucket.index)], began);
   if (on_taken && !step_.left_alone) on_taken(bucket);
+}
+
+void Engine::note_work(WorkRecord::Kind kind, std::string_view bucket, double began) {
+  work_.push_back({kind, bucket, began, net_.clock().now()});
 }
 
 // What the meter and the clock know; the split of the rest is step()'s.

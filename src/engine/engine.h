@@ -110,6 +110,7 @@ class Engine {
  private:
   void adopt(const Holdings& mine, const Meeting& meeting);
   void set_lr();
+  void note_work(WorkRecord::Kind kind, std::string_view bucket, double began);
   void bucket_ready(const Bucket& bucket);
   void hand_over(const Bucket& bucket);
   void clip_held();
@@ -132,9 +133,10 @@ class Engine {
   std::unique_ptr<Strategy> strategy_;  // after what its operations in flight use
   Step step_;
   Bucketizer bucketizer_;
-  std::optional<OwnClip> clip_;     // where the strategy wants each worker's own gradient clipped
-  std::vector<Bucket> held_;        // until the whole gradient is there
-  std::unique_ptr<Health> health_;  // empty: switched off
+  std::vector<std::string> bucket_names_;  // by index: their layers
+  std::optional<OwnClip> clip_;            // where the strategy wants each worker's own gradient clipped
+  std::vector<Bucket> held_;               // until the whole gradient is there
+  std::unique_ptr<Health> health_;         // empty: switched off
   Health::Report report_;
   bool diverged_ = false;  // and said so, on all ranks
 
@@ -145,6 +147,7 @@ class Engine {
   double idle_seconds_ = 0;       // waited for others to begin this step
   double hook_seconds_ = 0;       // in the strategy's hooks, this step
   double optimizer_seconds_ = 0;  // of the optimizer, up to the last step
+  std::vector<WorkRecord> work_;  // of this step
   StepRecord start_, record_, finish_;
 };
 

@@ -7,7 +7,8 @@
 // what it was. What a lost worker owed is written off.
 //
 // The strategy starts anew, at its step 0: warm-ups, periods and measurements begin again, averages under way are
-// forgotten, and servers get the workers' weights, their momentum from zero.
+// forgotten. Servers get what the old ones held, where all of it could be read: from a checkpoint, or where nobody was
+// lost. Else they get the workers' weights, and their momentum begins at zero.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "checkpoint/state_archive.h"
+#include "engine/server_books.h"
 
 namespace slipstream {
 
@@ -26,6 +28,7 @@ struct Holdings {
   std::vector<float> weights{};
   StateArchive state{};         // the optimizer's, and what the engine keeps
   std::vector<float> owed{};    // by this worker: Strategy::owed
+  ServerBooks servers{};        // what servers held that this worker could still read
   std::vector<double> norms{};  // of what each worker of that group owed, by rank, when they last told
 };
 

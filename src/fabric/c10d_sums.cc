@@ -148,9 +148,10 @@ class C10dSum final : public Operation {
     std::unique_lock lock(mesh_->mutex);
     const std::string what = fmt::format("sum of {} floats", count_);
     mesh_->waiting_for = what;
-    const std::chrono::duration<double> timeout(mesh_->timeout_seconds());
+    const std::chrono::duration<double> timeout(mesh_->patience.waiting());
     mesh_->changed.wait_for(lock, timeout, [this] { return ending_->finished || mesh_->failure; });
     mesh_->waiting_for.clear();
+    mesh_->patience.waited_until(mesh_->clock.now());
     if (ending_->finished && ending_->error.empty()) return;
     // The mesh knows better who is to blame: it has a moment to say so.
     mesh_->changed.wait_for(lock, std::chrono::seconds(2), [this] { return mesh_->failure.has_value(); });
@@ -190,7 +191,7 @@ class C10dSums final : public C10dEngine {
     sigaction(SIGPIPE, nullptr, &current);
     if (current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
     auto options = c10d::ProcessGroupGloo::Options::create();
-    options->timeout = to_millis(net.at().timeout_seconds);
+    options->timeout = to_millis(Patience(net.at().timeout_seconds).waiting());  // Gloo cannot change it later
     const std::string address = net.interface().substr(0, net.interface().find(' '));
     options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(address));
     try {

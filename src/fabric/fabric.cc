@@ -11,8 +11,6 @@ Wire parse_wire(std::string_view name) {
   fail<ConfigError>("the wire carries fp32, fp16 or bf16; not '{}'", name);
 }
 
-void Fabric::regroup(bool) {
-  fail<ConfigError>("the group of this job cannot change; start it with --elastic MIN:MAX");
-}
+void Fabric::regroup() { fail<ConfigError>("the group of this job cannot change; start it with --elastic MIN:MAX"); }
 
 }  // namespace slipstream

@@ -186,12 +186,17 @@ Fabric::Servers MeshFabric::servers() const {
   return at_.servers > 0 ? Servers{mesh_->ranks() - size(), size()} : Fabric::servers();
 }
 
-void MeshFabric::regroup(bool holds) {
-  if (!at_.elastic()) return Fabric::regroup(holds);
+void MeshFabric::holds_training() {
+  holds_ = true;
+  if (at_.elastic()) mesh_->holds_training();
+}
+
+void MeshFabric::regroup() {
+  if (!at_.elastic()) return Fabric::regroup();
   MeshOptions options = mesh_options(at_, address_);
   options.epoch = mesh_->epoch();
   options.last_rank = mesh_->rank();
-  options.holds = holds;
+  options.holds = holds_;
   mesh_->leave();
   numbers_.clear();
   mesh_ = met(options, std::numeric_limits<int>::max());

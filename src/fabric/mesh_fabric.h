@@ -45,7 +45,8 @@ class MeshFabric final : public Fabric {
   void announce(const std::string& text) override;
   Servers servers() const override;
   void listen(Tag tag, Listener* listener) override;
-  void regroup(bool holds) override;
+  void regroup() override;
+  void holds_training() override;
   bool somebody_waits_to_join() const override { return mesh_->somebody_waits_to_join(); }
 
   // From now on dense fp32 sums that are not short are this engine's.
@@ -62,6 +63,7 @@ class MeshFabric final : public Fabric {
 
   Rendezvous at_;  // as this process was started
   SteadyClock clock_;
+  bool holds_ = false;
   std::string address_, interface_;
   std::unique_ptr<Hub> hub_;  // where this process is the rendezvous: until all have joined; of an elastic job, always
   std::unique_ptr<Mesh> mesh_;

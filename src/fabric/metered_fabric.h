@@ -27,6 +27,13 @@ struct OperationRecord {
   bool background = false;                // on the lane that all others overtake
 };
 
+// A stretch of the worker's own time, on the same clock: who meters the traffic also knows what it stood beside.
+struct WorkRecord {
+  enum class Kind { kBucket, kStep, kUpdate } kind;  // the strategy's two hooks; moving weights, inside of either
+  std::string_view bucket;                           // its layers; lives as long as the engine
+  double began = 0, ended = 0;
+};
+
 struct Traffic {
   double bytes_sent = 0, bytes_received = 0;
   double wire_seconds = 0;     // at least one operation was on the wire
@@ -34,6 +41,7 @@ struct Traffic {
   // The same of the background lane alone: how much of it is hidden is what it is there for.
   double background_wire_seconds = 0, background_exposed_seconds = 0;
   std::vector<OperationRecord> operations;  // those that ended
+  std::vector<WorkRecord> work;             // the engine's part
 };
 
 class MeteredFabric final : public Fabric {

@@ -73,7 +73,7 @@ void Pending::wait() {
   std::unique_lock lock(mesh_->mutex);
   waited_ = true;
   mesh_->waiting_for = what_;
-  const std::chrono::duration<double> timeout(mesh_->timeout_seconds());
+  const std::chrono::duration<double> timeout(mesh_->patience.waiting());
   for (std::uint64_t before = progress(); !finished_ && !mesh_->failure;) {
     const bool in_time =
         mesh_->changed.wait_for(lock, timeout, [this] { return finished_ || mesh_->failure.has_value(); });
@@ -92,6 +92,7 @@ void Pending::wait() {
     lock.lock();
   }
   mesh_->waiting_for.clear();
+  mesh_->patience.waited_until(mesh_->clock.now());
   if (!finished_ || failed_) mesh_->throw_failure();
 }
 
@@ -111,7 +112,7 @@ void Pending::settle() noexcept {
     start(withdrawals);  // and answered one by one: no command that names our memory is left behind
     lock.lock();
     waited_ = true;
-    const std::chrono::duration<double> timeout(mesh_->timeout_seconds());
+    const std::chrono::duration<double> timeout(mesh_->patience.waiting());
     const auto at_rest = [this] { return running_ == 0; };
     for (std::uint64_t before = progress(); !mesh_->changed.wait_for(lock, timeout, at_rest);) {
       if (const std::uint64_t now = progress(); now != before) {

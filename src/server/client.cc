@@ -4,9 +4,11 @@
 #include <slipstream/base/error.h>
 
 #include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "base/hash.h"
+#include "server/layout.h"
 
 namespace slipstream {
 namespace {
@@ -41,8 +43,8 @@ std::vector<ServerPart> ServerClient::plan(const std::vector<std::size_t>& cuts,
 
 void ServerClient::open(Fabric& net, std::vector<ServerPart> parts, ServerSetup::Apply apply, bool scores,
                         const OptimizerOptions& optimizer, const GroupMap& groups, std::span<const float> weights) {
-  OptimizerOptions rule = optimizer;
-  rule.clip_norm = 0.0;  // no server sees a whole gradient: every worker clips its own before it pushes
+  rule_ = optimizer;
+  rule_.clip_norm = 0.0;  // no server sees a whole gradient: every worker clips its own before it pushes
   net_ = &net;
   at_ = net.servers();
   check(at_.count > 0, "a strategy with servers was started on a fabric that has none");
@@ -52,7 +54,7 @@ void ServerClient::open(Fabric& net, std::vector<ServerPart> parts, ServerSetup:
   updates_.assign(parts_.size(), 0);
   std::vector<std::string> texts;
   for (int server = 0; server < at_.count; ++server) {
-    ServerSetup setup{apply, scores, {}, rule, {}};
+    ServerSetup setup{apply, scores, {}, rule_, {}};
     std::size_t end = 0, count = 0;
     for (const ServerPart& part : parts_) {
       if (part.server != server) continue;
@@ -150,18 +152,51 @@ void ServerClient::visit(StateVisitor& v) {
   wait_rounds(0);
   std::int64_t rounds = pushed_.empty() ? 0 : pushed_.front();
   for (int server = net_->rank(); server < at_.count; server += net_->size()) {
-    const auto bytes = ask(server, {.kind = Kind::kStateSize, .after = rounds}, {}, {}).round;
-    std::vector<float> state(static_cast<std::size_t>(bytes) / sizeof(float));
-    const auto memory = std::as_writable_bytes(std::span(state));
-    ask(server, {.kind = Kind::kReadState, .after = rounds}, {}, memory);
-    const std::uint64_t read = hash_bytes(memory);
-    v.floats(fmt::format("server{}", server), state);
-    if (hash_bytes(memory) != read) ask(server, {.kind = Kind::kWriteState, .after = rounds}, memory, {});
+    visit_server(v, server, rounds);
   }
   v.integer("rounds", rounds);
   std::fill(pushed_.begin(), pushed_.end(), rounds);
   float done = 1;
   net_->sum(std::span(&done, 1)).wait();  // nobody goes on before all servers have what was written
+}
+
+void ServerClient::visit_server(StateVisitor& v, int server, std::int64_t rounds) {
+  std::size_t first = 0, range = 0, parts = 0;
+  for (const ServerPart& part : parts_) {  // a server's are neighbours
+    if (part.server != server) continue;
+    first = parts++ == 0 ? part.offset : first;
+    range += part.count;
+  }
+  if (parts == 0) return;
+  const auto bytes = ask(server, {.kind = Kind::kStateSize, .after = rounds}, {}, {}).round;
+  std::vector<float> state(static_cast<std::size_t>(bytes) / sizeof(float));
+  const auto memory = std::as_writable_bytes(std::span(state));
+  ask(server, {.kind = Kind::kReadState, .after = rounds}, {}, memory);
+  const std::uint64_t read = hash_bytes(memory);
+
+  const ServerLayout layout(rule_);
+  const auto name = [first](const std::string& what) { return fmt::format("server@{}/{}", first, what); };
+  std::span<float> left(state);
+  for (const std::string& field : layout.fields) {
+    v.floats(name(field), left.first(range));
+    left = left.subspan(range);
+  }
+  v.floats(name(kServerCounters), left);
+  // The optimizer's integers are alike in all parts; who changes the one that is named changes them all.
+  const std::size_t stride = left.size() / parts;
+  for (std::size_t i = 0; i < layout.integers.size(); ++i) {
+    const auto in_part = [&](std::size_t part) {
+      return std::as_writable_bytes(left.subspan(part * stride + i * ServerLayout::kFloatsOfInteger)).data();
+    };
+    std::int64_t value = 0;
+    std::memcpy(&value, in_part(0), sizeof value);
+    const std::int64_t before = value;
+    v.integer(name(layout.integers[i]), value);
+    for (std::size_t part = 0; part < parts && value != before; ++part) {
+      std::memcpy(in_part(part), &value, sizeof value);
+    }
+  }
+  if (hash_bytes(memory) != read) ask(server, {.kind = Kind::kWriteState, .after = rounds}, memory, {});
 }
 
 void ServerClient::send(int server, Tag lane, ServerMessage message, std::span<const std::byte> payload) {

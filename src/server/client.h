@@ -68,7 +68,9 @@ class ServerClient {
   void ask_round();
   void wait_rounds(std::size_t open);
 
-  void visit(StateVisitor& v);  // nothing may be in flight but asked rounds
+  // Names what each server holds "server@FIRST/FIELD", FIRST being the place of its first float in the model: weights,
+  // the optimizer's state, counters. Nothing may be in flight but asked rounds.
+  void visit(StateVisitor& v);
 
  private:
   struct Outgoing {
@@ -90,6 +92,7 @@ class ServerClient {
     InFlight reply;
   };
 
+  void visit_server(StateVisitor& v, int server, std::int64_t rounds);
   void send(int server, Tag lane, ServerMessage message, std::span<const std::byte> payload);
   void expect(std::size_t part, std::span<float> into, std::int64_t after, Tag lane);
   // One question and its answer, waited for.
@@ -104,6 +107,7 @@ class ServerClient {
 
   Fabric* net_ = nullptr;
   Fabric::Servers at_;
+  OptimizerOptions rule_;  // of the servers
   std::vector<ServerPart> parts_;
   std::vector<std::int64_t> pushed_;  // rounds, by part
   std::vector<std::int64_t> updates_;

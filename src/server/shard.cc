@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 
 #include "base/vec.h"
 #include "base/visit_real.h"
+#include "server/layout.h"
 
 namespace slipstream {
 namespace {
@@ -19,30 +21,36 @@ using Apply = ServerSetup::Apply;
 constexpr std::uint64_t kUnknownBytes = 64 << 20;  // most that is taken before the sizes of the parts are known
 constexpr double kKeptScore = 0.9;                 // share of the old importance that is kept at an update
 
-// State as bytes, written or read in the order it is visited.
-class StateWriter final : public StateVisitor {
+// A server's state in one piece (layout.h), which is read or written as its parts are visited, one after the other.
+class OnePiece final : public StateVisitor {
  public:
-  void floats(std::string_view, std::span<float> values) override { add(std::as_bytes(values)); }
-  void integer(std::string_view, std::int64_t& value) override { add(std::as_bytes(std::span(&value, 1))); }
-  std::vector<std::byte> bytes;
-
- private:
-  void add(std::span<const std::byte> more) { bytes.insert(bytes.end(), more.begin(), more.end()); }
-};
-
-class StateReader final : public StateVisitor {
- public:
-  explicit StateReader(std::span<const std::byte> bytes) : left(bytes) {}
-  void floats(std::string_view, std::span<float> values) override { take(std::as_writable_bytes(values)); }
-  void integer(std::string_view, std::int64_t& value) override { take(std::as_writable_bytes(std::span(&value, 1))); }
-  std::span<const std::byte> left;
-
- private:
-  void take(std::span<std::byte> out) {
-    check(out.size() <= left.size(), "a server's saved state is too short");
-    if (!out.empty()) std::memcpy(out.data(), left.data(), out.size());
-    left = left.subspan(out.size());
+  enum class Way { kIn, kOut };
+  OnePiece(Way way, const ServerLayout& layout, std::size_t range, std::span<float> all)
+      : way_(way), layout_(layout), range_(range), all_(all), done_(layout.fields.size()) {
+    integers_at_ = layout.fields.size() * range;
   }
+  void floats(std::string_view name, std::span<float> values) override {
+    const auto found = std::find(layout_.fields.begin(), layout_.fields.end(), name);
+    check(found != layout_.fields.end(), "a server's state has no field '{}'", name);
+    const auto field = static_cast<std::size_t>(found - layout_.fields.begin());
+    const auto place = all_.subspan(field * range_ + done_[field], values.size());
+    done_[field] += values.size();
+    way_ == Way::kIn ? vec::copy(values, place) : vec::copy(place, values);
+  }
+  void integer(std::string_view, std::int64_t& value) override {
+    const auto place = std::as_writable_bytes(all_.subspan(integers_at_, ServerLayout::kFloatsOfInteger));
+    integers_at_ += ServerLayout::kFloatsOfInteger;
+    way_ == Way::kIn ? std::memcpy(&value, place.data(), place.size())
+                     : std::memcpy(place.data(), &value, place.size());
+  }
+
+ private:
+  const Way way_;
+  const ServerLayout& layout_;
+  const std::size_t range_;
+  const std::span<float> all_;
+  std::vector<std::size_t> done_;  // floats, by field
+  std::size_t integers_at_;
 };
 
 }  // namespace
@@ -348,8 +356,7 @@ void ShardServer::answer_idle() {
   });
 }
 
-template <typename Visitor>
-void ShardServer::visit(Visitor& v) {
+void ShardServer::visit(StateVisitor& v) {
   for (Part& part : parts_) {
     v.floats("weights", *part.weights);
     part.optimizer->visit(v);
@@ -359,21 +366,33 @@ void ShardServer::visit(Visitor& v) {
   }
 }
 
+std::size_t ShardServer::state_floats(const ServerLayout& layout, std::size_t range) const {
+  constexpr std::size_t kOwn = 2;  // updates and score
+  const std::size_t integers = parts_.size() * (layout.integers.size() + static_cast<std::size_t>(workers_) + kOwn);
+  return layout.fields.size() * range + integers * ServerLayout::kFloatsOfInteger;
+}
+
 std::shared_ptr<const Floats> ShardServer::read_state() {
-  StateWriter writer;
-  visit(writer);
-  auto state = std::make_shared<Floats>(writer.bytes.size() / sizeof(float));
-  if (!writer.bytes.empty()) std::memcpy(state->data(), writer.bytes.data(), writer.bytes.size());
+  const ServerLayout layout(setup_.optimizer);
+  const std::size_t range = std::accumulate(setup_.counts.begin(), setup_.counts.end(), std::size_t{0});
+  auto state = std::make_shared<Floats>(state_floats(layout, range));
+  OnePiece out(OnePiece::Way::kOut, layout, range, *state);
+  visit(out);
   return state;
 }
 
 void ShardServer::write_state(std::span<const std::byte> payload) {
+  const ServerLayout layout(setup_.optimizer);
+  const std::size_t range = std::accumulate(setup_.counts.begin(), setup_.counts.end(), std::size_t{0});
+  Floats state(payload.size() / sizeof(float));
+  check(state.size() == state_floats(layout, range), "a server's saved state has {} floats, not {}", state.size(),
+        state_floats(layout, range));
+  if (!state.empty()) std::memcpy(state.data(), payload.data(), payload.size());
   for (Part& part : parts_) {  // replies that have not left keep what they hold
     if (part.weights.use_count() > 1) part.weights = std::make_shared<Floats>(*part.weights);
   }
-  StateReader reader(payload);
-  visit(reader);
-  check(reader.left.empty(), "a server's saved state is too long");
+  OnePiece in(OnePiece::Way::kIn, layout, range, state);
+  visit(in);
   for (Part& part : parts_) {
     part.received = part.applied;
     part.slowest = *std::min_element(part.applied.begin(), part.applied.end());

@@ -29,6 +29,8 @@
 
 namespace slipstream {
 
+struct ServerLayout;
+
 class ShardServer {
  public:
   struct Reply {
@@ -90,8 +92,8 @@ class ShardServer {
   void answer_idle();
   std::shared_ptr<const Floats> read_state();
   void write_state(std::span<const std::byte> payload);
-  template <typename Visitor>
-  void visit(Visitor& v);
+  std::size_t state_floats(const ServerLayout& layout, std::size_t range) const;
+  void visit(StateVisitor& v);
   Floats copy_of(std::span<const float> values);
 
   bool ready() const { return setups_ == workers_ && weighed_ == parts_.size(); }

@@ -41,7 +41,7 @@ FrameHead FrameHead::unpack(const Bytes& bytes, std::uint32_t epoch) {
   };
   require(std::memcmp(f.magic, kMagic, sizeof kMagic) == 0, "it does not begin like one");
   require(f.version == kVersion, "it is of another version; do all run the same program?");
-  require(f.kind >= static_cast<std::uint8_t>(Kind::kData) && f.kind <= static_cast<std::uint8_t>(Kind::kKnock),
+  require(f.kind >= static_cast<std::uint8_t>(Kind::kData) && f.kind <= static_cast<std::uint8_t>(Kind::kHolds),
           "there is no such kind");
   require(f.lane < kLanes && f.zero == 0, "there is no such lane");
   if (f.epoch != epoch) fail<FabricError>("a frame is refused: it is of epoch {}, this job is in {}", f.epoch, epoch);

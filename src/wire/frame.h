@@ -28,6 +28,7 @@ struct FrameHead {
     kJoin,      // to the rendezvous; payload: who joins and where it listens
     kRoster,    // from the rendezvous; payload: where everybody listens
     kKnock,     // from the rendezvous of an elastic job: somebody waits to join
+    kHolds,     // to the rendezvous of an elastic job: the sender holds the training from now on
   };
   static constexpr std::size_t kBytes = 48;
   static constexpr std::size_t kPieceBytes = 64 << 10;  // longest payload of a data frame

@@ -33,6 +33,13 @@ std::string Gathering::join(Id id, const JoinText& text, double now) {
   return {};
 }
 
+void Gathering::holds(Id id) {
+  const auto found = guests_.find(id);
+  if (found == guests_.end()) return;
+  found->second.text.holds = true;
+  held_ = true;
+}
+
 void Gathering::said_goodbye(Id id) {
   if (const auto found = guests_.find(id); found != guests_.end()) found->second.said_goodbye = true;
 }
@@ -87,10 +94,10 @@ bool Gathering::anybody_at_work() const {
   return std::any_of(guests_.begin(), guests_.end(), [](const auto& guest) { return guest.second.at_work; });
 }
 
-std::vector<int> Gathering::seats_at_work() const {
+std::vector<int> Gathering::seats_that_hold() const {
   std::vector<int> seats;
   for (const auto& [id, guest] : guests_) {
-    if (guest.at_work) seats.push_back(guest.text.seat);
+    if (guest.at_work && (guest.text.holds || guest.text.serves)) seats.push_back(guest.text.seat);
   }
   return seats;
 }

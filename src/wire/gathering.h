@@ -35,6 +35,7 @@ class Gathering {
 
   // A process wants its seat. Why it cannot have it; empty: it waits from now on.
   std::string join(Id id, const JoinText& text, double now);
+  void holds(Id id);              // the training, from now on
   void said_goodbye(Id id);       // its connection will end; it may be back in a moment
   void ended(Id id, double now);  // its connection
   // The next group, once there is one. Its members are at work from then on.
@@ -42,7 +43,7 @@ class Gathering {
 
   bool at_work(Id id) const;
   bool anybody_at_work() const;
-  std::vector<int> seats_at_work() const;
+  std::vector<int> seats_that_hold() const;  // the training; and those of servers at work
   bool in_last_group(int seat) const { return last_group_.count(seat) > 0; }
   std::vector<Id> of_seat(int seat) const;
   // Members that are still at work so long after the first of their group came back: they do not notice its end.

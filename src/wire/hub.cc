@@ -16,6 +16,7 @@
 #include "wire/doorway.h"
 #include "wire/io_thread.h"
 #include "wire/outbox.h"
+#include "wire/patience.h"
 #include "wire/roster.h"
 
 namespace slipstream {
@@ -32,6 +33,7 @@ class Hub::State final : public LinkEvents {
  public:
   explicit State(const HubOptions& options)
       : options_(options),
+        patience_(options.timeout_seconds),
         doorway_(io_, options.address, options.port),
         timer_(io_),
         began_at_(clock_.now()),
@@ -59,9 +61,9 @@ class Hub::State final : public LinkEvents {
   }
 
   int port() const { return doorway_.port(); }
-  std::vector<int> seats_at_work() {
+  std::vector<int> seats_that_hold() {
     const std::lock_guard lock(mutex_);
-    return at_work_;
+    return holders_;
   }
 
   void announce(const std::string& text) {
@@ -102,7 +104,7 @@ class Hub::State final : public LinkEvents {
 
   void frame_begins(Link& link, const FrameHead& head) override {
     if (head.kind != Kind::kJoin && head.kind != Kind::kFailure && head.kind != Kind::kBeat &&
-        head.kind != Kind::kBye) {
+        head.kind != Kind::kBye && head.kind != Kind::kHolds) {
       fail<FabricError>("a frame is refused: the rendezvous takes none of its kind");
     }
     link.text.resize(head.length);
@@ -118,6 +120,10 @@ class Hub::State final : public LinkEvents {
     member.heard_at = clock_.now();
     if (head.kind == Kind::kJoin) join(member, JoinText::from_text(link.text));
     if (head.kind == Kind::kFailure) failed(link);
+    if (head.kind == Kind::kHolds) {
+      gathering_.holds(&link);
+      advance();
+    }
     if (head.kind == Kind::kBye) {
       member.left = true;
       gathering_.said_goodbye(&link);
@@ -156,7 +162,7 @@ class Hub::State final : public LinkEvents {
     const auto roster = gathering_.form(clock_.now());
     {
       const std::lock_guard lock(mutex_);
-      at_work_ = gathering_.seats_at_work();
+      holders_ = gathering_.seats_that_hold();
     }
     if (!roster) return;
     for (auto& [link, member] : members_) {
@@ -281,12 +287,12 @@ class Hub::State final : public LinkEvents {
     std::map<const Link*, std::string> lost;
     for (auto& [link, member] : members_) {
       const bool ours = gathering_.seat_of(link) >= 0 && !member.left;
-      if (!ours || now - member.heard_at <= options_.timeout_seconds) continue;
+      if (!ours || now - member.heard_at <= patience_.silence()) continue;
       lost[link] = fmt::format("no sign of life for {:.0f} s", now - member.heard_at);
     }
-    for (const void* id : gathering_.stuck(now, options_.timeout_seconds)) {
+    for (const void* id : gathering_.stuck(now, patience_.waiting())) {
       lost[static_cast<const Link*>(id)] =
-          fmt::format("it did not notice the end of its group for {:.0f} s", options_.timeout_seconds);
+          fmt::format("it did not notice the end of its group for {:.0f} s", patience_.waiting());
     }
     for (const auto& [link, why] : lost) {
       const int seat = gathering_.seat_of(link);
@@ -323,6 +329,7 @@ class Hub::State final : public LinkEvents {
   }
 
   const HubOptions options_;
+  const Patience patience_;
   const SteadyClock clock_;
   asio::io_context io_;
   Doorway doorway_;
@@ -336,7 +343,7 @@ class Hub::State final : public LinkEvents {
   double ticked_at_ = 0, closing_at_ = 0;
   Gathering gathering_;
   std::mutex mutex_;
-  std::vector<int> at_work_;  // guarded: seats
+  std::vector<int> holders_;  // guarded: seats
   std::optional<std::string> failure_;
   std::map<const Link*, Member> members_;
   std::thread thread_;
@@ -347,7 +354,7 @@ Hub::~Hub() { state_->close(); }
 int Hub::port() const { return state_->port(); }
 void Hub::announce(const std::string& text) { state_->announce(text); }
 void Hub::process_is_gone(int seat, const std::string& text) { state_->process_is_gone(seat, text); }
-std::vector<int> Hub::seats_at_work() const { return state_->seats_at_work(); }
+std::vector<int> Hub::seats_that_hold() const { return state_->seats_that_hold(); }
 void Hub::job_is_over() { state_->job_is_over(); }
 
 }  // namespace slipstream

@@ -26,7 +26,7 @@ struct HubOptions {
   int workers = 1;  // ranks from there on are servers: for names
   Key key{};
   bool encrypted = false;
-  double timeout_seconds = 120;                          // a rank that has joined and is silent for so long is lost
+  double timeout_seconds = 0;                            // as of MeshOptions
   double join_timeout_seconds = 60;                      // for all ranks to appear
   std::function<void(const std::string&)> on_failure{};  // what the hub itself found, for the user; on its thread
   bool tells = false;                                    // says on standard error whom it waits for
@@ -47,7 +47,7 @@ class Hub {
   // Elastic jobs: the process with this seat has ended. Its connections count no more; the present group ends with this
   // text if it was in it.
   void process_is_gone(int seat, const std::string& text);
-  std::vector<int> seats_at_work() const;  // of the present group, as far as their connections tell
+  std::vector<int> seats_that_hold() const;  // the training, in the present group; and its servers
   // The job has ended well: those who wait to join, now or later, are told.
   void job_is_over();
 

@@ -33,16 +33,19 @@ int Mesh::ranks() const { return static_cast<const RealMesh&>(*core_).ranks(); }
 int Mesh::workers() const { return static_cast<const RealMesh&>(*core_).workers(); }
 std::uint32_t Mesh::epoch() const { return static_cast<const RealMesh&>(*core_).epoch(); }
 std::string Mesh::seats() const { return static_cast<const RealMesh&>(*core_).seats(); }
+void Mesh::holds_training() { static_cast<RealMesh&>(*core_).holds_training(); }
 bool Mesh::somebody_waits_to_join() const { return static_cast<const RealMesh&>(*core_).knocked(); }
 int Mesh::streams(int peer) const { return static_cast<const RealMesh&>(*core_).streams(peer); }
 int Mesh::port() const { return static_cast<const RealMesh&>(*core_).port(); }
 
 RealMesh::RealMesh(const MeshOptions& options)
-    : options_(options),
+    : MeshCore(options.timeout_seconds),
+      options_(options),
       rank_(options.rank),
       ranks_(options.ranks),
       workers_(options.workers),
-      beat_seconds_(std::clamp(options.timeout_seconds / 10, 0.05, 0.5)),
+      silence_seconds_(patience.silence()),
+      beat_seconds_(std::clamp(silence_seconds_ / 10, 0.05, 0.5)),
       window_(options.window_bytes != 0
                   ? options.window_bytes
                   : std::clamp<std::uint64_t>((128ULL << 20) / static_cast<std::uint64_t>(std::max(1, options.ranks)),
@@ -152,12 +155,20 @@ void RealMesh::fail(const std::string& text) {
   changed.wait(lock, [this] { return spread_ || closed_; });
 }
 
+void RealMesh::holds_training() {
+  asio::post(io_, [this] {
+    hub_.out.text(Kind::kHolds, "");
+    mark(hub_);
+    wake_marked();
+  });
+}
+
 void RealMesh::stalled(const std::string& text) {
   asio::post(io_, [this, text] {
     const double now = clock.now();
     for_all_peers([&](const Peer& peer) {  // whom we wait for may itself wait for one that is silent
       const bool silent_so_far = peer.joined && !peer.left && !peer.links.empty();
-      if (silent_so_far && now - peer.heard_at > options_.timeout_seconds / 2) note_failure(silent(peer, now), false);
+      if (silent_so_far && now - peer.heard_at > silence_seconds_ / 2) note_failure(silent(peer, now), false);
     });
     note_failure(text, false);
     spread_failure();
@@ -198,7 +209,7 @@ void RealMesh::frame_begins(Link& link, const FrameHead& head) {
     return peer_of(link.peer).in.begins(head);
   }
   const bool hubs = head.kind == Kind::kRoster || head.kind == Kind::kKnock;
-  if (head.kind == Kind::kJoin || (hubs && link.peer != Link::kHub)) {
+  if (head.kind == Kind::kJoin || head.kind == Kind::kHolds || (hubs && link.peer != Link::kHub)) {
     slipstream::fail<FabricError>("a frame is refused: a rank takes none of its kind");
   }
   link.text.resize(head.length);
@@ -238,6 +249,7 @@ void RealMesh::frame_arrived(Link& link, const FrameHead& head) {
       break;
     case Kind::kBeat:
     case Kind::kJoin:
+    case Kind::kHolds:
       break;
   }
 }

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "wire/listener.h"
+#include "wire/patience.h"
 #include "wire/roster.h"
 #include "wire/transfer.h"
 
@@ -43,7 +44,7 @@ struct MeshOptions {
   bool encrypted = false;
   std::string address = "127.0.0.1";  // ours, for the others to connect to
   int streams = 0;                    // connections to each peer; 0: several to a far one, unless TCP is bbr
-  double timeout_seconds = 120;
+  double timeout_seconds = 0;         // 0: chosen, see patience.h
   double join_timeout_seconds = 60;
   std::function<bool()> interrupted{};  // asked now and then while others are waited for
   std::string early_failure{};          // this rank cannot join: it only tells the others why
@@ -73,6 +74,7 @@ class Mesh {
   std::uint32_t epoch() const;  // the group's number, from 1 on
   std::string seats() const;    // of the workers, by rank, for people: "0, 2, 3"
   bool somebody_waits_to_join() const;
+  void holds_training();        // this process does, from now on: the rendezvous is told
   int streams(int peer) const;  // connections to it, as chosen
   int port() const;             // where we listen; 0: nowhere, there is nobody else
 
@@ -83,11 +85,11 @@ class Mesh {
 // What operations need of a mesh; they keep it alive, so it may outlive the Mesh, closed.
 class MeshCore {
  public:
+  explicit MeshCore(double timeout_seconds) : patience(timeout_seconds) {}
   virtual ~MeshCore() = default;
 
   virtual int rank() const = 0;
   virtual std::string name(int rank) const = 0;
-  virtual double timeout_seconds() const = 0;
 
   // Starts them, in order, with one wake-up of the I/O thread. After a failure they end at once, without success. Each
   // is answered by one ended(); a receive that is withdrawn gets two, its own and the withdrawal's. So who waits for all
@@ -97,16 +99,17 @@ class MeshCore {
   virtual void listen(Tag tag, Listener* listener) = 0;
   // The job cannot go on; all others are told. The first failure stands.
   virtual void fail(const std::string& text) = 0;
-  // Nothing came of these peers for the timeout. Fails with `text`, or, where one of them shows no life, with its name.
+  // Nothing came of these peers for as long as one waits. Fails with `text`, or, where one of them shows no life, with its name.
   virtual void stalled(const std::string& text) = 0;
 
-  // How the I/O thread and those who wait for it meet: `mutex` guards what operations note about their own end, and the
-  // failure; `changed` is notified when an operation that is waited for has ended, and at a failure.
+  // How the I/O thread and those who wait for it meet: `mutex` guards what operations note about their own end, the
+  // failure and the patience; `changed` is notified when an operation that is waited for has ended, and at a failure.
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<std::string> failure;  // nobody is woken before all others were told
   bool announced = false;              // the failure was found and told by another process
   std::string waiting_for{};           // what the training thread waits for, for messages
+  Patience patience;
   SteadyClock clock;
   [[noreturn]] void throw_failure() const;  // with the mutex held, after a failure
 };

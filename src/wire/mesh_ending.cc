@@ -164,7 +164,7 @@ void RealMesh::end_when_flushed() {
     }
   });
   const double waited = clock.now() - leaving_at_;
-  const double patience = failure_spread_ ? kFlushSeconds : options_.timeout_seconds;
+  const double patience = failure_spread_ ? kFlushSeconds : silence_seconds_;
   if (!open || (flushed && waited > kFlushSeconds) || waited > patience) {
     for_all_peers([](Peer& peer) {
       for (auto& link : peer.links) link->close();
@@ -222,7 +222,7 @@ void RealMesh::look_for_silence(double now) {
                                                  name(rank_), options_.join_timeout_seconds));
   }
   for_all_peers([&](Peer& peer) {
-    if (!peer.joined || peer.left || peer.links.empty() || now - peer.heard_at <= options_.timeout_seconds) return;
+    if (!peer.joined || peer.left || peer.links.empty() || now - peer.heard_at <= silence_seconds_) return;
     if (peer.rank == Link::kHub && joined_ && !options_.supervised) return;
     give_up(silent(peer, now));
   });

@@ -55,13 +55,13 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
   std::uint32_t epoch() const { return epoch_; }
   std::string seats() const;
   bool knocked() const { return knocked_; }
+  void holds_training();
   // By the number it was started with, which stays the same when the group changes.
   std::string name(int rank) const override {
     const auto at = static_cast<std::size_t>(rank);
     const int seat = at < seats_.size() ? seats_[at] : rank;
     return rank_name(seat, rank < workers_ ? seat + 1 : options_.workers);
   }
-  double timeout_seconds() const override { return options_.timeout_seconds; }
   int streams(int peer) const {
     const auto& one = peers_[static_cast<std::size_t>(peer)];
     return one ? static_cast<int>(one->streams) : 0;
@@ -168,7 +168,7 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
   const MeshOptions options_;
   int rank_, ranks_, workers_;  // as the rendezvous has told; until then as options say
   std::vector<int> seats_;      // by rank
-  const double beat_seconds_;
+  const double silence_seconds_, beat_seconds_;
   const std::uint64_t window_;
   asio::io_context io_;
   asio::steady_timer timer_;

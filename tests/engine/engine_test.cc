@@ -122,6 +122,31 @@ TEST(Engine, ARecordHoldsTheTrafficOfItsStepAlone) {
   });
 }
 
+TEST(Engine, ARecordSaysWhenTheHooksRanAndTheWeightsMoved) {
+  run(1, [](SimPort& port) {
+    FlatModel model(kThreeSlots);
+    Engine engine(port, model, std::make_unique<Witness>(nullptr, [&] { port.compute(0.5); }), {});
+    engine.on_record = [&](const StepRecord& record, const Traffic& traffic) {
+      using Kind = WorkRecord::Kind;
+      ASSERT_EQ(traffic.work.size(), 5U);
+      for (std::size_t i = 0; i < 3; ++i) {  // backward reaches the last slot first
+        EXPECT_EQ(traffic.work[i].kind, Kind::kBucket);
+        EXPECT_EQ(traffic.work[i].bucket, model.slots()[2 - i].name);
+      }
+      const WorkRecord &update = traffic.work[3], &step = traffic.work[4];
+      EXPECT_EQ(update.kind, Kind::kUpdate);
+      EXPECT_EQ(step.kind, Kind::kStep);
+      EXPECT_DOUBLE_EQ(step.ended - step.began, 0.5);
+      EXPECT_LE(step.began, update.began);
+      EXPECT_LE(update.ended, step.ended);
+      EXPECT_DOUBLE_EQ(step.ended, port.clock().now());
+      EXPECT_DOUBLE_EQ(record.seconds, 0.5);
+    };
+    engine.step(1);
+    engine.step(1);
+  });
+}
+
 // A fabric of one rank whose clock ticks each time it is read: every stretch between two readings has a length.
 class TickingFabric final : public Fabric {
  public:

@@ -416,7 +416,8 @@ TEST(MeshFabric, TheOthersOfAnElasticJobGoOnInANewGroup) {
       } catch (const GroupFailed& e) {
         EXPECT_NE(std::string(e.what()).find("rank 1"), std::string::npos) << e.what();
       }
-      net.regroup(true);
+      net.holds_training();
+      net.regroup();
       EXPECT_EQ(net.size(), 2);
       EXPECT_EQ(net.rank(), rank == 0 ? 0 : 1);
       EXPECT_EQ(net.mesh().epoch(), 2U);
@@ -457,7 +458,8 @@ TEST(MeshFabric, OneOfAnElasticJobLearnsThatAnotherWaitsAndTheyMeet) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   ASSERT_TRUE(first.somebody_waits_to_join());
-  first.regroup(true);
+  first.holds_training();
+  first.regroup();
   EXPECT_EQ(first.rank(), 0);
   EXPECT_EQ(first.size(), 2);
   float value = 2;
@@ -479,7 +481,7 @@ TEST(MeshFabric, WhoComesTooLateIsToldThatTheJobIsOver) {
 
 TEST(MeshFabric, AJobThatIsNotElasticCannotRegroup) {
   MeshFabric alone{Rendezvous{}};
-  expect_error<ConfigError>([&] { alone.regroup(true); }, {"--elastic"});
+  expect_error<ConfigError>([&] { alone.regroup(); }, {"--elastic"});
 }
 
 }  // namespace

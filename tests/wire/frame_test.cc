@@ -62,6 +62,7 @@ void expect_possible(const FrameHead& head) {
     case Kind::kBeat:
     case Kind::kBye:
     case Kind::kKnock:
+    case Kind::kHolds:
       ASSERT_EQ(head.number, 0U);
       [[fallthrough]];
     case Kind::kCredit:
@@ -103,7 +104,7 @@ TEST(Frame, EveryFieldIsRefusedByName) {
   for (const std::size_t at : {0, 1, 2, 3}) refuses_byte(at, 'x', "does not begin like one");
   refuses_byte(4, 2, "another version");
   refuses_byte(5, 0, "no such kind");
-  refuses_byte(5, 9, "no such kind");
+  refuses_byte(5, 10, "no such kind");
   refuses_byte(6, 2, "no such lane");
   refuses_byte(7, 1, "no such lane");
   refuses_byte(8, 8, "it is of epoch 8, this job is in 7");

@@ -118,6 +118,22 @@ TEST(Gathering, NewcomersKnockAndGetTheHigherRanks) {
   EXPECT_NE(g.join(&fifth, fifth.text(2), 0).find("may have no more"), std::string::npos);
 }
 
+TEST(Gathering, ANewcomerHoldsTheTrainingOnceItHasSaidSo) {
+  Gathering g(2, 2, {1, 4}, kPatience, 0);
+  Process a{0}, b{1};
+  for (Process* one : {&a, &b}) g.join(one, one->text(2), 0);
+  EXPECT_TRUE(g.seats_that_hold().empty()) << "they wait";
+  ASSERT_TRUE(g.form(0));
+  EXPECT_TRUE(g.seats_that_hold().empty()) << "they have not begun";
+  g.holds(&b);
+  EXPECT_EQ(g.seats_that_hold(), std::vector<int>{1});
+  come_back(g, {&a}, {&b}, 2);
+  JoinText empty_handed = Process{0, 1, 0}.text(2);
+  empty_handed.holds = false;
+  g.join(&a, empty_handed, 2);
+  EXPECT_FALSE(g.form(3)) << "the only one that held it is lost";
+}
+
 TEST(Gathering, ServersComeAfterTheWorkersAndAtLeastOneIsNeeded) {
   Gathering g(4, 2, {1, 2}, kPatience, 0);
   Process w0{0}, w1{1}, s0{2}, s1{3};

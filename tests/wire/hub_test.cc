@@ -181,7 +181,10 @@ TEST(Hub, TheEndOfOneProcessEndsTheGroupItWasInAndNoOther) {
   RawMember a(hub.port(), kKey, 0, 2), b(hub.port(), kKey, 1, 2);
   EXPECT_EQ(a.roster().ranks.size(), 2U);
   EXPECT_EQ(b.roster().ranks.size(), 2U);
-  EXPECT_EQ(hub.seats_at_work().size(), 2U);
+  EXPECT_TRUE(hub.seats_that_hold().empty());
+  b.hub.say(Kind::kHolds, "");
+  while (hub.seats_that_hold().empty()) std::this_thread::yield();
+  EXPECT_EQ(hub.seats_that_hold(), std::vector<int>{1});
   hub.process_is_gone(3, "worker 3 was killed");  // it never was in the group
   hub.process_is_gone(1, "worker 1 was killed");
   std::string text;

@@ -59,9 +59,9 @@ class Fabric {
   virtual void announce(const std::string& text) = 0;
 
   // Elastic jobs: leaves the present group, whatever has become of it, and waits for the next one to form. Rank, size and
-  // servers may be others then; nothing may be in flight. `holds`: this process brings a training. Others throw
-  // ConfigError.
-  virtual void regroup(bool holds);
+  // servers may be others then; nothing may be in flight. Others throw ConfigError.
+  virtual void regroup();
+  virtual void holds_training() {}  // from now on: the next group can go on from what this process has
   virtual bool somebody_waits_to_join() const { return false; }
 
   // Where the parameter servers are: server s is reached at rank first + s. By default one beside every worker.

@@ -20,7 +20,7 @@ struct Rendezvous {
   bool supervised = false;           // a supervisor holds it, and stays
   std::string store_prefix;          // not empty: torchrun's store at master_addr tells where to meet, under this name
   std::string interface;             // network interface for the data; empty: the one that reaches master_addr
-  double timeout_seconds = 120;      // of one operation, and of a peer's silence
+  double timeout_seconds = 0;        // of one operation, and of a peer's silence; 0: chosen (wire/patience.h)
   double join_timeout_seconds = 60;  // for all ranks to appear
 
   // What all must know to join. Derived from what the user gave (then everything is encrypted), made by the supervisor,
