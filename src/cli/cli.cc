@@ -2,7 +2,6 @@
 #include <slipstream/base/error.h>
 #include <slipstream/base/version.h>
 #include <slipstream/cli/cli.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -25,6 +24,7 @@ constexpr const char* kAbout =
     "  slipstream train --strategy dasgd      the same with another algorithm\n"
     "  slipstream list                        all algorithms\n"
     "  slipstream explain dasgd               what one does, sends and waits for\n"
+    "  slipstream report runs/a runs/b        one page that compares runs of --out\n"
     "  slipstream VERB --help                 all flags of a verb\n";
 
 std::string dashed(std::string name) {
@@ -115,7 +115,7 @@ std::pair<std::string, int> describe_failure(const std::exception& e) {
   if (supervisor_fd < 0 || dynamic_cast<const OrphanedError*>(&e) != nullptr) {
     std::fprintf(stderr, "slipstream: %s\n", text.c_str());
   } else if (dynamic_cast<const AnnouncedError*>(&e) == nullptr) {
-    (void)!write(supervisor_fd, text.c_str(), text.size() + 1);
+    Complaint{code, text}.tell(supervisor_fd);
   }
   std::fflush(nullptr);
   std::_Exit(code);
@@ -148,7 +148,7 @@ int run_cli(int argc, char** argv, const Registry& registry, std::vector<std::st
   app.formatter(std::make_shared<Formatter>());
   std::vector<std::pair<std::string, Verb>> verbs{
       {"train", add_train(app)}, {"list", add_list(app)}, {"explain", add_explain(app)}, {"bench", add_bench(app)},
-      {"lab", add_lab(app)},     {"ckpt", add_ckpt(app)}, {"eval", add_eval(app)}};
+      {"lab", add_lab(app)},     {"ckpt", add_ckpt(app)}, {"eval", add_eval(app)},       {"report", add_report(app)}};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

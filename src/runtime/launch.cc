@@ -65,7 +65,10 @@ void LaunchOptions::describe(OptionSet& o) {
   o.text("master_addr", master_addr, kChangesSpeed, "several machines by hand: host of rank 0");
   o.integer("master_port", master_port, {1, 65535}, kChangesSpeed, "port where the workers find each other");
   o.text("interface", interface, kChangesSpeed, "network interface for the data, for example eth0");
-  o.real("timeout", timeout, {1, 86400}, kChangesSpeed, "seconds after which an operation that hangs is an error");
+  o.real_or_auto(
+      "timeout", timeout, {1, 86400}, kChangesSpeed,
+      "seconds without a sign of life after which a process is lost, and after which an operation that hangs is an "
+      "error; auto: 30, and 20 times the longest step, 120 to 3600");
   o.real("join_timeout", join_timeout, {1, 86400}, kChangesSpeed, "seconds to wait for all workers at the start");
   o.text(
       "secret_file", secret_file, kChangesSpeed,
@@ -110,7 +113,7 @@ Placement placed(const LaunchOptions& options, const Environment& environment) {
   const auto number = [&](const std::string& name) { return to_number(name, environment(name).value_or("0")); };
   Placement p;
   p.at.interface = !options.interface.empty() ? options.interface : environment("GLOO_SOCKET_IFNAME").value_or("");
-  p.at.timeout_seconds = options.timeout;
+  p.at.timeout_seconds = options.timeout.value_or(0);
   p.at.streams = static_cast<int>(options.streams);
   p.at.sums = options.sums;
   p.at.supervised = options.supervised();

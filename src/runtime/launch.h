@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/crew.h"
 #include "wire/gathering.h"
 
 namespace slipstream {
@@ -28,7 +29,7 @@ struct LaunchOptions {
   std::string master_addr;
   std::int64_t master_port = 0;
   std::string interface;
-  double timeout = 120;
+  std::optional<double> timeout{};
   double join_timeout = 60;
   std::string secret_file;  // empty: not given
   std::int64_t streams = 0;
@@ -71,6 +72,20 @@ Elastic elastic_range(const std::string& text, int started);
 // Runs `command` (our own, without placement flags) as local workers, in a network lab if asked to, and waits for them.
 // Returns the exit code of the job.
 int supervise(const LaunchOptions& options, int workers, const std::vector<std::string>& command);
+
+// What a supervised worker tells its supervisor when it ends: its exit code and why. What another process announced to
+// it is no complaint of its own.
+struct Complaint {
+  int code = 0;
+  std::string text;
+
+  void tell(int supervisor_fd) const;               // as one byte, the text, and a zero byte
+  static Complaint parse(const std::string& told);  // without the zero byte
+  bool operator==(const Complaint&) const = default;
+};
+
+// The exit code of a job whose first process to fail ended so, and whose processes complained so.
+int job_exit_code(const CrewFailure& first, const std::vector<Complaint>& complaints);
 
 // A warning where libtorch computes with the reference BLAS (16 times slower), with the cure; else empty.
 // `maps` is the text of /proc/self/maps.

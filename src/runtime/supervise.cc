@@ -17,14 +17,13 @@
 #include <limits>
 #include <map>
 #include <mutex>
-#include <set>
 #include <thread>
 
 #include "lab/lab.h"
-#include "launch/crew.h"
 #include "runtime/chaos.h"
 #include "runtime/launch.h"
 #include "wire/hub.h"
+#include "wire/patience.h"
 
 namespace slipstream {
 namespace {
@@ -40,17 +39,17 @@ class Complaints {
     for (const int end : ends_) close(end);
   }
   int write_end() const { return ends_[1]; }
-  // What was written so far, without repetitions, in order. Texts end with a zero byte.
-  std::vector<std::string> distinct() {
+  // What was written so far, without repetitions, in order.
+  std::vector<Complaint> distinct() {
     std::string all;
     char part[4096];
     for (ssize_t n; (n = read(ends_[0], part, sizeof part)) > 0;) all.append(part, static_cast<std::size_t>(n));
-    std::vector<std::string> texts;
+    std::vector<Complaint> found;
     for (std::size_t end; (end = all.find('\0')) != std::string::npos; all.erase(0, end + 1)) {
-      const std::string text = all.substr(0, end);
-      if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
+      const Complaint one = Complaint::parse(all.substr(0, end));
+      if (std::find(found.begin(), found.end(), one) == found.end()) found.push_back(one);
     }
-    return texts;
+    return found;
   }
 
  private:
@@ -68,12 +67,6 @@ void keep_open_only(int file) {
 // not to be blamed, nor the rest to be hurried.
 bool stopped_on_request(const CrewFailure& failure) {
   return failure.signal == 0 && failure.exit_code == Interrupted("").exit_code();
-}
-
-int job_exit_code(const CrewFailure& first) {
-  const bool asked_to_end = stopped_on_request(first) || first.signal == SIGINT || first.signal == SIGTERM;
-  if (asked_to_end) return Interrupted("").exit_code();
-  return first.exit_code >= 126 ? FabricError("").exit_code() : first.exit_code;
 }
 
 // What the supervisor of an elastic job does about its processes: it starts lost ones again, ends silent ones, and
@@ -104,7 +97,7 @@ class Survival {
         failure.signal == 0 && failure.exit_code < 126 && failure.exit_code != FabricError("").exit_code();
     if (!elastic_ || users_fault || hopeless_ || stopped_on_request(failure)) return {};
     hub.process_is_gone(failure.member, fmt::format("{} {}", name(failure.member), failure.how));
-    plug_in(failure.member);
+    heal(failure.member);
     if (total_ >= options_.max_restarts) {
       std::fprintf(stderr, "slipstream: %s %s; --max-restarts %lld is reached, so it is not started again\n",
                    name(failure.member).c_str(), failure.how.c_str(), static_cast<long long>(options_.max_restarts));
@@ -129,10 +122,11 @@ class Survival {
       silent_.clear();
     }
     if (!chaos_) return;
-    std::vector<int> running;  // and at work: one that still starts would not be missed
+    std::vector<int> running;  // and not disturbed: one of them must be left to go on from
     int workers = 0;
-    for (const int seat : hub.seats_at_work()) {
+    for (const int seat : hub.seats_that_hold()) {
       if (seat >= static_cast<int>(pids.size()) || pids[static_cast<std::size_t>(seat)] <= 0) continue;
+      if (disturbed_.contains(seat)) continue;
       running.push_back(seat);
       workers += seat < workers_ ? 1 : 0;
     }
@@ -161,13 +155,14 @@ class Survival {
     std::fprintf(stderr, "chaos: %s %s\n", name_of(fault.kind), name(fault.victim).c_str());
     if (fault.kind == Chaos::Kind::kKill) kill(pid, SIGKILL);
     if (fault.kind == Chaos::Kind::kFreeze) kill(pid, SIGSTOP);
-    if (fault.kind == Chaos::Kind::kCut) {
-      lab_->output_at(fault.victim, "ip", "link set e0 down");
-      cut_.insert(fault.victim);
-    }
+    if (fault.kind == Chaos::Kind::kCut) lab_->output_at(fault.victim, "ip", "link set e0 down");
+    disturbed_[fault.victim] = fault.kind;
   }
-  void plug_in(int member) {
-    if (cut_.erase(member) > 0) lab_->output_at(member, "ip", "link set e0 up");
+  void heal(int member) {
+    const auto found = disturbed_.find(member);
+    if (found == disturbed_.end()) return;
+    if (found->second == Chaos::Kind::kCut) lab_->output_at(member, "ip", "link set e0 up");
+    disturbed_.erase(found);
   }
 
   const LaunchOptions& options_;
@@ -176,8 +171,8 @@ class Survival {
   const Lab* const lab_;
   const SteadyClock clock_;
   std::optional<Chaos> chaos_;
-  std::set<int> cut_;
-  std::map<int, Restarts> restarts_;  // by member
+  std::map<int, Chaos::Kind> disturbed_;  // until they are started again
+  std::map<int, Restarts> restarts_;      // by member
   std::int64_t total_ = 0;
   std::mutex mutex_;
   std::vector<int> silent_;  // guarded
@@ -185,6 +180,26 @@ class Survival {
 };
 
 }  // namespace
+
+void Complaint::tell(int supervisor_fd) const {
+  const std::string record = static_cast<char>(code) + text + '\0';
+  (void)!write(supervisor_fd, record.data(), record.size());
+}
+
+Complaint Complaint::parse(const std::string& told) {
+  if (told.empty()) return {};
+  return {static_cast<unsigned char>(told.front()), told.substr(1)};
+}
+
+int job_exit_code(const CrewFailure& first, const std::vector<Complaint>& complaints) {
+  const bool asked_to_end = stopped_on_request(first) || first.signal == SIGINT || first.signal == SIGTERM;
+  if (asked_to_end) return Interrupted("").exit_code();
+  const int lost = FabricError("").exit_code();
+  if (first.exit_code >= 126) return lost;
+  // One that ended because another process failed may end before that other one does: the other one's code counts.
+  const auto cause = std::find_if(complaints.begin(), complaints.end(), [&](const auto& c) { return c.code != lost; });
+  return first.exit_code == lost && cause != complaints.end() ? cause->code : first.exit_code;
+}
 
 int supervise(const LaunchOptions& options, int workers, const std::vector<std::string>& command) {
   const int processes = workers + static_cast<int>(options.servers);
@@ -202,7 +217,7 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
                            .workers = workers,
                            .key = key,
                            .encrypted = given.has_value(),
-                           .timeout_seconds = options.timeout,
+                           .timeout_seconds = options.timeout.value_or(0),
                            .join_timeout_seconds = options.join_timeout,
                            .on_failure =
                                [&survival](const std::string& text) {
@@ -239,12 +254,14 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
     members.push_back(std::move(member));
   }
 
-  CrewRules rules{.patience_seconds = options.timeout};
+  // A process notices the end of its job at its next wait.
+  const double patience = Patience(options.timeout.value_or(0)).waiting();
+  CrewRules rules{.patience_seconds = patience};
   if (elastic) {
     rules.restart_after = [&](const CrewFailure& failure) { return survival.restart_after(failure, *hub); };
     rules.counts = [workers](int member) { return member < workers; };  // servers end before results are written
     rules.on_first_good_end = [&hub] { hub->job_is_over(); };
-    rules.patience_seconds = std::max(options.timeout, options.join_timeout);  // one that still starts must hear of it
+    rules.patience_seconds = std::max(patience, options.join_timeout);  // one that still starts must hear of it
     rules.on_tick = [&](const std::vector<pid_t>& pids) { survival.tick(pids, *hub); };
   }
   rules.on_first_failure = [&hub, workers](const CrewFailure& failure) {
@@ -258,11 +275,10 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
   const CrewOutcome outcome = run_crew(std::move(members), rules);
   survival.tell_chaos();
   const bool survived = elastic && !outcome.first_failure;  // then what went wrong on the way was told when it did
-  for (const std::string& text : survived ? std::vector<std::string>() : complaints.distinct()) {
-    std::fprintf(stderr, "slipstream: %s\n", text.c_str());
-  }
+  const auto told = survived ? std::vector<Complaint>() : complaints.distinct();
+  for (const Complaint& one : told) std::fprintf(stderr, "slipstream: %s\n", one.text.c_str());
   if (outcome.interrupted) return Interrupted("").exit_code();
-  return outcome.first_failure ? job_exit_code(*outcome.first_failure) : 0;
+  return outcome.first_failure ? job_exit_code(*outcome.first_failure, told) : 0;
 }
 
 }  // namespace slipstream

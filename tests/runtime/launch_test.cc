@@ -2,7 +2,9 @@
 #include "runtime/launch.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <map>
 
 #include "task/files.h"
@@ -196,6 +198,7 @@ TEST(Place, HandsOnTheTimeouts) {
   options.join_timeout = 8;
   EXPECT_EQ(placed(options).at.timeout_seconds, 7.0);
   EXPECT_EQ(placed(options).at.join_timeout_seconds, 8.0);
+  EXPECT_EQ(placed(by_hand(0, 2)).at.timeout_seconds, 0.0) << "by itself, see wire/patience.h";
 }
 
 TEST(Place, TheLastProcessesOfAJobAreItsServers) {
@@ -253,6 +256,31 @@ TEST(Place, ElasticRefusesWhatItDoesNotGoWith) {
   expect_refused(given({{"workers", "2"}, {"elastic", "1:2"}, {"sums", "c10d"}}), {}, {"--elastic", "c10d"});
   expect_refused(given({{"elastic", "1:4"}}), with(kTorchrun, "TORCHELASTIC_USE_AGENT_STORE", "True"),
                  {"torchrun", "--max-restarts", "--resume latest"});
+}
+
+TEST(Complaint, IsReadAsItWasTold) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  Complaint{3, "short.txt: too short"}.tell(ends[1]);
+  char record[64];
+  const auto length = read(ends[0], record, sizeof record);
+  close(ends[0]);
+  close(ends[1]);
+  ASSERT_GT(length, 0);
+  EXPECT_EQ(record[length - 1], '\0');
+  EXPECT_EQ(Complaint::parse(std::string(record, static_cast<std::size_t>(length) - 1)),
+            (Complaint{3, "short.txt: too short"}));
+}
+
+TEST(JobExitCode, IsThatOfWhoFailedByItself) {
+  const CrewFailure told{.member = 1, .exit_code = 4, .how = "ended with exit code 4"};
+  EXPECT_EQ(job_exit_code(told, {{3, "bad data"}}), 3) << "it only ended earlier than the one with the data";
+  EXPECT_EQ(job_exit_code(told, {{4, "worker 0 is silent"}}), 4);
+  EXPECT_EQ(job_exit_code(told, {}), 4);
+  EXPECT_EQ(job_exit_code({.member = 0, .exit_code = 2}, {{3, "bad data"}}), 2);
+  EXPECT_EQ(job_exit_code({.member = 0, .exit_code = 128 + SIGKILL, .signal = SIGKILL}, {{3, "bad data"}}), 4);
+  EXPECT_EQ(job_exit_code({.member = 0, .exit_code = 128 + SIGTERM, .signal = SIGTERM}, {}), 130);
+  EXPECT_EQ(job_exit_code({.member = 0, .exit_code = 130}, {{4, "worker 0 is lost"}}), 130);
 }
 
 }  // namespace
