@@ -26,7 +26,7 @@ lab: base
 launch: base lab
 engine: base checkpoint wire codec fabric model optim schedule correction topology server strategy
 runtime: base wire codec fabric model optim schedule checkpoint correction topology server strategy task lab launch engine
-report: base
+report: base checkpoint
 cli: base wire codec fabric model optim schedule checkpoint correction topology server strategy task lab launch engine runtime report
 '
 # The torch edges. Every other source compiles without torch.

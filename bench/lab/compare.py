@@ -10,7 +10,8 @@ per second over those of the reference, the first peer. Needs root (the lab) and
       --strategies ssgd local:period=8 --peers ddp fp16 powersgd1@1000
 
 A strategy is NAME or NAME:KEY=VALUE,KEY=VALUE (each pair becomes `--set`). A peer is ddp, fp16, powersgd1 or powersgd4;
-NAME@MB sets the size of DDP's buckets (1000: all in one, without which PowerSGD over Gloo often aborts).
+hook-STRATEGY is our hook under DDP and python-STRATEGY our Python loop (both need the module on PYTHONPATH, as ./run
+bench lab sets it); NAME@MB sets the size of DDP's buckets (1000: all in one, without which PowerSGD over Gloo often aborts).
 """
 import argparse
 import json
@@ -40,7 +41,7 @@ def strategy_command(args, text, model, rate):
 def peer_command(args, text, model, rate):
     name, _, bucket_mb = text.partition("@")
     command = [args.binary, "lab", "--hosts", str(args.workers), "--rate", rate, "--", args.python, PEER,
-               "--model", model, "--steps", str(args.steps), "--hook", HOOKS[name]]
+               "--model", model, "--steps", str(args.steps), "--hook", HOOKS.get(name, name)]
     return command + (["--bucket-mb", bucket_mb] if bucket_mb else [])
 
 
@@ -131,8 +132,9 @@ def parse():
     args.models, args.peers = words(args.models), words(args.peers)
     for peer in args.peers:
         name, at, bucket_mb = peer.partition("@")
-        if name not in HOOKS or (at and not bucket_mb.isdigit()):
-            parser.error(f"unknown peer {peer}: one of {', '.join(HOOKS)}, or with a bucket size, {name}@1000")
+        if not (name in HOOKS or name.startswith(("hook-", "python-"))) or (at and not bucket_mb.isdigit()):
+            parser.error(f"unknown peer {peer}: one of {', '.join(HOOKS)}, hook-STRATEGY, python-STRATEGY, or with a "
+                         f"bucket size, {name}@1000")
     if not args.peers + args.strategies:
         parser.error("nothing to run: give --strategies, --peers or both")
     if min(args.repeats, args.steps, args.workers) < 1:

@@ -27,6 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 BATCH = 64
 MEAN, DEVIATION = 72.940, 90.021  # of the training images' bytes
 HOOKS = ("none", "fp16", "powersgd1", "powersgd4")
+OURS = {"hook-": "slipstream.hook under DDP", "python-": "slipstream.Optimizer in the place of DDP"}
 
 
 def read_idx(folder, name, header_bytes):
@@ -61,9 +62,12 @@ def batches(folder, rank, size):
             yield images[chosen].float().sub_(MEAN).div_(DEVIATION), labels[chosen].long()
 
 
-def train(model, data, warmup, steps):
+def sgd(model):
+    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+def train(model, optimizer, data, warmup, steps):
     """Milliseconds of each step after the warm-up, and the last loss."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     milliseconds = []
     for step in range(warmup + steps):
         images, labels = next(data)
@@ -87,7 +91,25 @@ def wrap(model, hook, bucket_mb):
         state = powerSGD_hook.PowerSGDState(process_group=None, matrix_approximation_rank=int(hook[8:]),
                                             start_powerSGD_iter=2)
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    elif hook.startswith("hook-"):
+        import slipstream
+        slipstream.hook(model, hook[5:])
     return model
+
+
+def contender(model, hook, bucket_mb):
+    """What is trained, and by which optimizer."""
+    if hook.startswith("python-"):
+        import slipstream
+        return model, slipstream.Optimizer(sgd(model), model, hook[7:])
+    wrapped = wrap(model, hook, bucket_mb)
+    return wrapped, sgd(wrapped)
+
+
+def known_hook(text):
+    if text not in HOOKS and not text.startswith(tuple(OURS)):
+        raise argparse.ArgumentTypeError(f"{text} is none of {', '.join(HOOKS)}, hook-STRATEGY, python-STRATEGY")
+    return text
 
 
 def main():
@@ -95,7 +117,8 @@ def main():
     parser.add_argument("--model", choices=("mlp", "cnn"), default="cnn")
     parser.add_argument("--steps", type=int, default=50, help="measured steps")
     parser.add_argument("--warmup", type=int, default=5, help="steps before them, at least 3: DDP rebuilds its buckets")
-    parser.add_argument("--hook", choices=HOOKS, default="none", help="DDP's communication hook")
+    parser.add_argument("--hook", type=known_hook, default="none", help=f"DDP's communication hook: {', '.join(HOOKS)}; "
+                        + "; ".join(f"{name}STRATEGY: {what}" for name, what in OURS.items()))
     parser.add_argument("--bucket-mb", type=int, default=0, help="size of all DDP buckets, default DDP's own (1, then "
                         "25); large enough for one bucket it keeps PowerSGD over Gloo from aborting")
     parser.add_argument("--no-ddp", action="store_true", help="one process alone: the baseline")
@@ -117,11 +140,12 @@ def main():
     # Compute alone, with the other ranks computing at the same time as they do later.
     if not args.no_ddp:
         dist.barrier()
-    compute, loss = train(copy.deepcopy(model), data, args.warmup, min(args.steps, 50))
+    alone = copy.deepcopy(model)
+    compute, loss = train(alone, sgd(alone), data, args.warmup, min(args.steps, 50))
     measured = compute
     if not args.no_ddp:
         dist.barrier()
-        measured, loss = train(wrap(model, args.hook, args.bucket_mb), data, args.warmup, args.steps)
+        measured, loss = train(*contender(model, args.hook, args.bucket_mb), data, args.warmup, args.steps)
     if rank == 0:
         print(json.dumps({
             "peer": "single" if args.no_ddp else f"ddp-{args.hook}", "torch": torch.__version__, "model": args.model,

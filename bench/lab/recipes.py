@@ -24,7 +24,7 @@ SGD = "--optimizer sgd --lr 0.1 --momentum 0.9"
 SCHEDULE = "--clip-norm 1 --lr-warmup-steps 60 --lr-schedule cosine"
 CNN = "--task fashion-mnist --model cnn --optimizer sgd --lr 0.05 --momentum 0.9 --weight-decay 5e-4"
 RESNET = ("--task fashion-mnist --model resnet20 --optimizer sgd --lr 0.05 --momentum 0.9 --nesterov "
-          "--weight-decay 5e-4")
+          "--weight-decay 5e-4 --lr-schedule cosine")
 
 FIVE = ("lags", "gs", "ssd", "osp", "dasgd")
 FOLLOW = ("lags", "osp", "dasgd")  # what they do depends on the network
@@ -70,7 +70,7 @@ RECIPES = [
     Recipe("cnn-3-100mbit", "the same at 100 Mb/s: those that follow the network",
            f"--workers 4 {CNN} --epochs 3 --lab 100mbit", within(0.3, FOLLOW), [1],
            reference_flags=f"--workers 4 {CNN} --epochs 3"),
-    Recipe("resnet20", "resnet20 with BatchNorm, Nesterov + decay 5e-4, P = 4, one epoch (468 steps of 4 × 32)",
+    Recipe("resnet20", "resnet20 with BatchNorm, Nesterov + decay 5e-4, cosine, P = 4, one epoch (468 steps of 4 × 32)",
            f"--workers 4 {RESNET} --batch 32 --epochs 1", within(1), [1, 2, 3]),
     *(Recipe(f"cnn-p{workers}", f"cnn, one epoch, P = {workers} (time-shared), as many samples a step as with P = 4",
              f"--workers {workers} --batch {256 // workers} {CNN} --epochs 1",

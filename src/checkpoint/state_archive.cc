@@ -13,7 +13,14 @@ class StateArchive::Saver final : public StateVisitor {
  public:
   Saver(StateArchive& archive, std::string_view prefix) : archive_(archive), prefix_(prefix) {}
   void floats(std::string_view name, std::span<float> values) override {
-    archive_.put(prefix_ + std::string(name), std::vector<float>(values.begin(), values.end()));
+    const std::string full = prefix_ + std::string(name);
+    std::vector<float> copy;
+    if (const auto spare = archive_.spare_.find(full); spare != archive_.spare_.end()) {
+      if (auto* floats = std::get_if<std::vector<float>>(&spare->second)) copy = std::move(*floats);
+      archive_.spare_.erase(spare);
+    }
+    copy.assign(values.begin(), values.end());
+    archive_.put(full, std::move(copy));
   }
   void integer(std::string_view name, std::int64_t& value) override {
     archive_.put(prefix_ + std::string(name), value);
@@ -71,6 +78,11 @@ class StateArchive::Restorer final : public StateVisitor {
 void StateArchive::put(std::string name, Value value) {
   const auto [entry, fresh] = entries_.emplace(std::move(name), std::move(value));
   check(fresh, "two pieces of state are both named '{}'", entry->first);
+}
+
+void StateArchive::forget() {
+  spare_ = std::move(entries_);
+  entries_.clear();
 }
 
 const StateArchive::Raw& StateArchive::raw(const std::string& name) const {

@@ -29,7 +29,8 @@ class StateArchive {
   using Value = std::variant<std::vector<float>, std::int64_t, Raw>;
   using Visit = std::function<void(StateVisitor&)>;  // [&](StateVisitor& v) { optimizer.visit(v); }
 
-  // Copies all that `visit` names. A name that is taken throws Error.
+  // Copies all that `visit` names. A name that is taken throws Error. Memory that forget() left is used again: writing
+  // to fresh memory takes several times as long as copying.
   void save(std::string_view prefix, const Visit& visit);
 
   // Writes the entries back into what `visit` names. A name that is missing, of another kind or size, or saved but not
@@ -39,6 +40,8 @@ class StateArchive {
   const std::map<std::string, Value>& entries() const { return entries_; }
   void put(std::string name, Value value);        // Error where the name is taken
   const Raw& raw(const std::string& name) const;  // ConfigError where there is none
+
+  void forget();  // all entries; their memory stays for those of the same name and size
 
   // Takes the entry out of the other archive.
   void take(StateArchive& other, const std::string& name);
@@ -52,7 +55,7 @@ class StateArchive {
   class Saver;
   class Restorer;
 
-  std::map<std::string, Value> entries_;
+  std::map<std::string, Value> entries_, spare_;
 };
 
 }  // namespace slipstream

@@ -119,8 +119,10 @@ Optimizer::Timed::Timed(Optimizer& optimizer)
 
 Optimizer::Timed::~Timed() {
   if (began_ < 0.0) return;
-  optimizer_.seconds_ += now_on(optimizer_.clock_) - began_;
+  const double ended = now_on(optimizer_.clock_);
+  optimizer_.seconds_ += ended - began_;
   optimizer_.timing_ = false;
+  if (optimizer_.on_update) optimizer_.on_update(began_, ended);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::size_t count, OptimizerUse use,

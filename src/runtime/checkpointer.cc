@@ -89,10 +89,13 @@ void Checkpointer::save(std::int64_t done, const Snapshot& snapshot) {
   if (asking_) heed();  // reports of before say nothing of what begins here
   saved_at_ = done;
   began_s_ = net_.clock().now();
+  options_.seconds_before = 0;
   due_at_ = kUnknown;
   asked_at_ = 0;
   error_.clear();
-  StateArchive own = snapshot(), shared;
+  StateArchive own = std::move(copy_), shared;
+  own.forget();
+  snapshot(own);
   if (net_.rank() == 0) {  // before the gather, after which the others write
     try {
       begin_checkpoint(options_.folder, done);
@@ -110,11 +113,10 @@ void Checkpointer::save(std::int64_t done, const Snapshot& snapshot) {
   open_ = under_way_ = true;
   failed_ = false;
   stage_ = Stage::kWriting;
-  thread_ = std::thread(
-      [this, shared = std::move(shared), own = std::move(own)]() mutable { write(std::move(shared), std::move(own)); });
+  thread_ = std::thread([this, shared = std::move(shared), own = std::move(own)]() mutable { write(shared, own); });
 }
 
-void Checkpointer::write(StateArchive shared, StateArchive own) {
+void Checkpointer::write(StateArchive& shared, StateArchive& own) {
   try {
     if (!error_.empty()) throw ConfigError(error_);
     const auto shapes = job_.shapes();
@@ -125,10 +127,12 @@ void Checkpointer::write(StateArchive shared, StateArchive own) {
     error_ = e.what();
     stage_.store(Stage::kFailed, std::memory_order_release);
   }
+  while (!shared.entries().empty()) own.take(shared, std::string(shared.entries().begin()->first));
+  copy_ = std::move(own);
 }
 
 Checkpointer::Report Checkpointer::report() const {
-  Report mine{net_.clock().now() - began_s_, stage_.load(std::memory_order_acquire), {}};
+  Report mine{net_.clock().now() - began_s_, options_.seconds_before, stage_.load(std::memory_order_acquire), {}};
   if (mine.stage == Stage::kDurable) mine.sum = own_sum_;
   return mine;
 }
@@ -145,7 +149,10 @@ void Checkpointer::heed() {
   gather_.wait();
   asking_ = false;
   if (options_.every.seconds > 0 && all_[0].seconds > 0) {
-    const double steps = options_.every.seconds * static_cast<double>(asked_at_) / all_[0].seconds;
+    const auto before = std::max_element(all_.begin(), all_.end(),
+                                         [](const Report& a, const Report& b) { return a.before < b.before; });
+    const double left = options_.every.seconds - before->before;
+    const double steps = left * static_cast<double>(asked_at_) / all_[0].seconds;
     due_at_ = saved_at_ + static_cast<std::int64_t>(std::clamp(std::ceil(steps), 1.0, 1e15));
   }
   if (!under_way_) return;
@@ -194,6 +201,10 @@ bool Checkpointer::finish() {
   std::vector<char> all(all_.size());
   net_.gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))).wait();
   return std::all_of(all.begin(), all.end(), [](char good) { return good != 0; });
+}
+
+double Checkpointer::seconds_since_last() const {
+  return under_way_ ? options_.every.seconds : options_.seconds_before + net_.clock().now() - began_s_;
 }
 
 void Checkpointer::join() {

@@ -2,8 +2,9 @@
 //
 // Checkpointer: saves the state of all ranks of a job to a folder (checkpoint/folder.h) while they train on. At a step
 // that all ranks agree on each one copies its state, and a thread of its own writes the copy out; training waits for the
-// copy alone. What all ranks hold alike is written once, by rank 0. The ranks learn from small gathers, 1, 2, 4, …
-// steps later, whether everybody's files are durable; then rank 0, again by a thread, makes the checkpoint complete.
+// copy alone. The memory of the copy is kept for the next one. What all ranks hold alike is written once, by rank 0. The
+// ranks learn from small gathers, 1, 2, 4, … steps later, whether everybody's files are durable; then rank 0, again by
+// a thread, makes the checkpoint complete.
 //
 // A rank that cannot write (a full disk) says so through `warn`; that checkpoint is dropped on all ranks, training goes
 // on and the next one is tried. If the next is due before the last has been written, the ranks wait for that.
@@ -26,7 +27,7 @@
 
 namespace slipstream {
 
-// How often: so many steps, or about so many seconds of rank 0's clock. "100", "90s", "10min", "2h"; "0" and "" never.
+// How often: so many steps, or about so many seconds. "100", "90s", "10min", "2h"; "0" and "" never.
 struct CheckpointEvery {
   std::int64_t steps = 0;
   double seconds = 0;
@@ -42,6 +43,7 @@ class Checkpointer {
     CheckpointEvery every;
     std::int64_t keep = 0;                              // newest complete ones; 0: all
     std::function<void(const std::string&)> warn = {};  // training goes on
+    double seconds_before = 0;                          // since the last one, by an earlier group of workers
   };
 
   // `job` describes it: all of CheckpointMeta but step and files.
@@ -50,24 +52,27 @@ class Checkpointer {
   Checkpointer(const Checkpointer&) = delete;
   Checkpointer& operator=(const Checkpointer&) = delete;
 
-  using Snapshot = std::function<StateArchive()>;  // may exchange with the other ranks
+  using Snapshot = std::function<void(StateArchive&)>;  // fills it; may exchange with the other ranks
 
   // So many steps of the job are done.
   void after_step(std::int64_t done, const Snapshot& snapshot);
   void save(std::int64_t done, const Snapshot& snapshot);
   // Waits until the last checkpoint is complete on disk. False, on all ranks, where it could not be written.
   bool finish();
+  // As seconds_before of the next group. One that was not completed counts as due.
+  double seconds_since_last() const;
 
  private:
   enum class Stage : std::int64_t { kWriting, kDurable, kFailed };
   struct Report {
-    double seconds = 0;  // since the last checkpoint, or the start
+    double seconds = 0;  // since the last checkpoint of this group, or its start
+    double before = 0;   // and in earlier groups
     Stage stage = Stage::kWriting;
     FileSum sum;
   };
 
   bool due(std::int64_t done) const;
-  void write(StateArchive shared, StateArchive own);
+  void write(StateArchive& shared, StateArchive& own);
   Report report() const;
   void ask(std::int64_t done);
   void heed();
@@ -94,6 +99,7 @@ class Checkpointer {
   std::atomic<Stage> stage_{Stage::kDurable};
   FileSum own_sum_, shared_sum_;
   std::string error_;
+  StateArchive copy_;  // the last one, for its memory
 };
 
 }  // namespace slipstream

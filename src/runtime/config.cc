@@ -168,4 +168,25 @@ void TrainConfig::validate(const Registry& registry) const {
   }
 }
 
+std::vector<std::pair<std::string, std::string>> TrainConfig::alike(const Registry& registry) const {
+  TrainConfig shared = *this;
+  shared.out.clear();  // these may differ
+  shared.checkpoint_dir.clear();
+  shared.resume.clear();
+  shared.overwrite = false;
+  shared.launch = {};
+  shared.launch.sums = launch.sums;
+  shared.launch.servers = launch.servers;
+  shared.json = shared.verbose = false;
+  std::vector<std::pair<std::string, std::string>> facts;
+  const auto add = [&facts](const OptionSet& options) {
+    for (const Option& option : options.all()) facts.emplace_back(option.name, option.get());
+  };
+  OptionSet options("configuration");
+  shared.describe(options);
+  add(options);
+  add(registry.configure(strategy, set).options);
+  return facts;
+}
+
 }  // namespace slipstream

@@ -56,6 +56,10 @@ struct TrainConfig {
   // All keys with their values, readable by load_toml. `registry` resolves the strategy's options.
   std::string to_toml(const Registry& registry) const;
 
+  // What all ranks must have been given alike, with its values: different flags on different machines would end in a hang
+  // or in nonsense.
+  std::vector<std::pair<std::string, std::string>> alike(const Registry& registry) const;
+
   // Checks what can be checked before a worker starts: strategy and its options, optimizer, task, output directory.
   void validate(const Registry& registry) const;
 };

@@ -61,6 +61,12 @@ Holdings holdings_from(const std::filesystem::path& checkpoint, const Checkpoint
       mine.owed.resize(owed->size());
       vec::add_scaled(std::span(mine.owed), std::span<const float>(*owed), 1.0F);
     }
+    for (const auto& [name, value] : state.entries()) {
+      if (!name.starts_with(kStrategy)) continue;
+      const std::string_view own = std::string_view(name).substr(std::string_view(kStrategy).size());
+      if (const auto* floats = std::get_if<std::vector<float>>(&value)) mine.servers.note(own, *floats, model.count());
+      if (const auto* integer = std::get_if<std::int64_t>(&value)) mine.servers.note(own, *integer);
+    }
     if (from != rank) continue;
     std::vector<std::string> names;
     for (const auto& [name, value] : state.entries()) {

@@ -57,7 +57,7 @@ NamedTensors tensors_of(const fs::path& where) {
 StateArchive archive_of(const std::string& name, const torch::Tensor& tensor) {
   const auto type = type_of(tensor);
   if (!type) fail<ConfigError>("'{}' is of a type that checkpoints do not have", name);
-  const torch::Tensor packed = tensor.detach().contiguous();
+  const torch::Tensor packed = tensor.detach().cpu().contiguous();
   StateArchive one;
   one.add({{name, *type, tensor.sizes().vec(), bytes_of(packed)}});
   return one;
@@ -68,7 +68,7 @@ void restore_tensor(const StateArchive& state, const std::string& name, torch::T
   torch::NoGradGuard no_grad;
   for (const TensorView& saved : state.tensors({})) {
     if (saved.name != name) continue;
-    torch::Tensor packed = torch::empty(tensor.sizes(), tensor.options());
+    torch::Tensor packed = torch::empty(tensor.sizes(), tensor.options().device(torch::kCPU));
     const auto type = type_of(tensor);
     if (!type || saved.dtype != *type || saved.data.size() != packed.nbytes()) break;
     std::copy(saved.data.begin(), saved.data.end(), bytes_of(packed).begin());

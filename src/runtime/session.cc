@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <set>
 
 #include "base/hash.h"
 #include "base/vec.h"
@@ -36,7 +37,7 @@ void share(Fabric& net, std::vector<torch::Tensor>& tensors, int source) {
   torch::NoGradGuard no_grad;
   for (torch::Tensor& t : tensors) {
     const bool mean = source == kMean && t.is_floating_point();
-    auto values = t.to(torch::kDouble).contiguous().view({-1});
+    auto values = t.to(torch::kCPU, torch::kDouble).contiguous().view({-1});
     // A sum with zeros from all others is a broadcast. Each double goes as two floats, which is exact for what
     // buffers hold: fp32 statistics, counters below 2^48.
     auto high = values.to(torch::kFloat);
@@ -75,6 +76,28 @@ std::unique_ptr<Strategy> agreed_strategy(Fabric& world, TorchModel& model, cons
   return configured.make();
 }
 
+// Two sessions at work on one fabric would take each other's messages.
+class OneAtWork {
+ public:
+  explicit OneAtWork(const Fabric& fabric) : fabric_(&fabric) {
+    const std::lock_guard lock(mutex);
+    if (!fabrics.insert(fabric_).second) {
+      fail<ConfigError>("another Session is at work on this fabric; call its finish(), or destroy it, before the next");
+    }
+  }
+  ~OneAtWork() {
+    const std::lock_guard lock(mutex);
+    fabrics.erase(fabric_);
+  }
+  OneAtWork(const OneAtWork&) = delete;
+  OneAtWork& operator=(const OneAtWork&) = delete;
+
+ private:
+  static inline std::mutex mutex;
+  static inline std::set<const Fabric*> fabrics;  // guarded
+  const Fabric* const fabric_;
+};
+
 constexpr const char* kRandom = "random/torch";
 constexpr const char* kSteps = "steps";
 
@@ -82,17 +105,25 @@ constexpr const char* kSteps = "steps";
 
 struct Session::State {
   Fabric& world;
+  std::optional<OneAtWork> at_work;  // until finish()
   TorchModel model;
   const SessionOptions options;
   std::optional<Engine> engine;             // of the present group
   std::optional<Pace> pace;                 // empty: alone, or simulated
   CheckpointMeta job;                       // all but step and files
   std::optional<Checkpointer> checkpoints;  // empty: none on the way
+  double unsaved_seconds = 0;               // since the last one, when the last group ended
   bool held = false;
   Holdings holdings;  // from one group to the next
 
   State(Fabric& fabric, const ModuleTensors& module, const SessionOptions& given)
-      : world(fabric), model(module), options(given) {}
+      : world(fabric), at_work(std::in_place, fabric), model(module, given.stage), options(given) {
+    if (model.stages() && options.own_step) {
+      fail<ConfigError>(
+          "the optimizer's own step needs parameters that are float32 on the CPU; use SGD, Adam or AdamW, whose rules "
+          "Slipstream has, without own_step");
+    }
+  }
 
   // A group of workers has formed, of which some may have trained already: everything that is of the group is made for
   // it. If it throws nothing is lost: the holdings are as they were.
@@ -127,6 +158,8 @@ struct Session::State {
       if (session.on_record) session.on_record(record, traffic);
     };
     holdings = {};
+    model.publish();
+    world.holds_training();
     return meeting;
   }
 
@@ -155,7 +188,7 @@ struct Session::State {
         if (options.loop) loop.restore("", options.loop);
         torch::NoGradGuard no_grad;
         for (std::size_t i = 0; i < others.size(); ++i) model.others()[i].copy_(others[i]);
-        world.regroup(holdings.steps >= 0);
+        world.regroup();
       }
     }
   }
@@ -172,6 +205,7 @@ struct Session::State {
   }
 
   void end_group() {
+    if (checkpoints) unsaved_seconds = checkpoints->seconds_since_last();
     checkpoints.reset();
     pace.reset();
     engine.reset();
@@ -203,11 +237,11 @@ struct Session::State {
     const CheckpointOptions& saving = options.checkpoint;
     const auto every = CheckpointEvery::parse(saving.every);
     if (every.never()) return;
-    checkpoints.emplace(world, Checkpointer::Options{saving.folder, every, saving.keep, saving.warn}, job, engine->t());
+    checkpoints.emplace(world, Checkpointer::Options{saving.folder, every, saving.keep, saving.warn, unsaved_seconds},
+                        job, engine->t());
   }
 
-  StateArchive snapshot() {
-    StateArchive state;
+  void snapshot(StateArchive& state) {
     save_state(state, *engine, model.flat());
     const auto add = [&state](const std::string& name, const torch::Tensor& tensor) {
       StateArchive one = archive_of(name, tensor);
@@ -220,12 +254,12 @@ struct Session::State {
     at::Generator generator = at::detail::getDefaultCPUGenerator();
     const std::lock_guard lock(generator.mutex());
     add(kRandom, generator.get_state());
-    return state;
   }
 
   void restore(const StateArchive& state, std::int64_t next_step) {
     restore_state(state, *engine, model.flat(), next_step);
     restore_rest(state);
+    model.publish();
   }
 
   // All but what the engine and the weights are made of.
@@ -242,7 +276,22 @@ struct Session::State {
   }
 
   void stepped() {
-    if (checkpoints) checkpoints->after_step(engine->t(), [this] { return snapshot(); });
+    model.publish();
+    if (checkpoints) checkpoints->after_step(engine->t(), [this](StateArchive& state) { snapshot(state); });
+  }
+
+  // A failure of the network says in which step it came.
+  template <typename Work>
+  auto naming_step(const Work& work) -> decltype(work()) {
+    const std::int64_t t = engine->t();
+    try {
+      return work();
+    } catch (const GroupChanges&) {
+      throw;
+    } catch (FabricError& e) {
+      e.add(fmt::format(", in step {}", t));
+      throw;
+    }
   }
 
   // Step t has data of this rank: from here on it cannot be taken back.
@@ -258,9 +307,12 @@ Session::Session(Fabric& world, const ModuleTensors& module, const SessionOption
     : state_(std::make_unique<State>(world, module, options)) {
   State& s = *state_;
   s.start_for_sure(*this);
-  s.model.on_gradient([&s](std::size_t slot) {
-    if (!s.held) s.engine->slot_ready(slot);
-  });
+  s.model.on_gradient([this](std::size_t slot) { gradient_ready(slot); });
+}
+
+void Session::gradient_ready(std::size_t i) {
+  State& s = *state_;
+  if (!s.held) s.naming_step([&] { s.engine->slot_ready(i); });
 }
 
 Session::~Session() = default;
@@ -269,7 +321,7 @@ const StepRecord& Session::step(double loss) {
   state_->model.settle_gradients();
   state_->begin_step();
   try {
-    const StepRecord& record = state_->engine->step(loss);
+    const StepRecord& record = state_->naming_step([&]() -> const StepRecord& { return state_->engine->step(loss); });
     state_->stepped();
     return record;
   } catch (const GroupChanges&) {  // the step counts, and a checkpoint may be due
@@ -297,7 +349,10 @@ void Session::finish() {
   join();
   if (state_->checkpoints) state_->checkpoints->finish();
   state_->engine->finish();
+  state_->model.publish();
   average_buffers();
+  state_->pace.reset();
+  state_->at_work.reset();
 }
 
 void Session::save_checkpoint(const std::string& folder) {
@@ -310,7 +365,7 @@ void Session::save_checkpoint(const std::string& folder) {
                     folder == s.options.checkpoint.folder ? s.options.checkpoint.keep : 0,
                     [&reason](const std::string& text) { reason = text; }},
                    s.job, s.engine->t());
-  now.save(s.engine->t(), [&s] { return s.snapshot(); });
+  now.save(s.engine->t(), [&s](StateArchive& state) { s.snapshot(state); });
   if (!now.finish()) {
     fail<ConfigError>("cannot save to {}: {}", folder, reason.empty() ? "another rank could not write" : reason);
   }
@@ -345,7 +400,7 @@ std::int64_t Session::resume(const std::string& where) {
 Regrouped Session::regroup(bool in_order) {
   State& s = *state_;
   s.leave_group(in_order);
-  s.world.regroup(true);
+  s.world.regroup();
   const Meeting meeting = s.start_for_sure(*this);
   return {meeting.lost, meeting.joined, meeting.written_off};
 }
@@ -370,6 +425,7 @@ void Session::set_state(const NamedTensors& state) {
   }
   if (steps < 0) fail<ConfigError>("saved state has no '{}'; it is not a session's", kSteps);
   restore_state(archive, *state_->engine, state_->model.flat(), steps);
+  state_->model.publish();
 }
 
 struct Session::Average::Own {
@@ -386,6 +442,7 @@ Session::Average::~Average() {
   State& s = own_->state;
   torch::NoGradGuard no_grad;
   vec::copy(s.model.flat().weights(), std::span(own_->weights));
+  s.model.publish();
   for (std::size_t i = 0; i < own_->others.size(); ++i) s.model.others()[i].copy_(own_->others[i]);
   if (s.engine) s.engine->skip_time();
 }
@@ -397,6 +454,7 @@ Session::Average Session::average() {
   for (const torch::Tensor& other : s.model.others()) own->others.push_back(other.clone());
   Average kept(std::move(own));  // restores also where a collective fails
   slipstream::average(s.world, weights);
+  s.model.publish();
   share(s.world, s.model.others(), kMean);
   return kept;
 }

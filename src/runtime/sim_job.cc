@@ -90,11 +90,7 @@ class SimWorker {
     result_.steps.push_back(engine_.step(loss));
     if (options_.on_step_end) options_.on_step_end(port_.rank(), t, model_.weights());
     if (!checkpointer_) return;
-    checkpointer_->after_step(engine_.t(), [this] {
-      StateArchive state;
-      save_state(state, engine_, model_);
-      return state;
-    });
+    checkpointer_->after_step(engine_.t(), [this](StateArchive& state) { save_state(state, engine_, model_); });
   }
 
   CheckpointMeta description() const {

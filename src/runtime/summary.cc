@@ -114,6 +114,10 @@ std::string Summary::to_json() const {
   j["hidden_fraction"] = rounded(steps.hidden_fraction());
   j["background_hidden_fraction"] = rounded(steps.background_hidden_fraction());
   j["efficiency"] = rounded(steps.efficiency());
+  if (!compute_ms.empty()) {
+    j["compute_ms_by_rank"] = nlohmann::ordered_json::array();
+    for (const double ms : compute_ms) j["compute_ms_by_rank"].push_back(rounded(ms));
+  }
   j["bytes_sent_per_step"] = rounded(steps.mean(&StepRecord::bytes_sent));
   j["bytes_received_per_step"] = rounded(steps.mean(&StepRecord::bytes_received));
   j["final_loss"] = rounded(final_loss);
@@ -133,6 +137,36 @@ std::string metric_text(const std::string& metric, double value) {
                                    : fmt::format("test loss {:.4f}", value);
 }
 
+std::string Summary::advice() const {
+  constexpr double kWorthIt = 0.15;  // of a step; less is noise, or not worth another accuracy
+  const double step_ms = steps.mean_ms(&StepRecord::seconds);
+  if (workers < 2 || !(step_ms > 0)) return "";
+  const double waiting = steps.mean_ms(&StepRecord::exposed_seconds) / step_ms;
+  const double encoding = steps.mean_ms(&StepRecord::encode_seconds) / step_ms;
+  if (compute_ms.size() > 1 && waiting + encoding > 0) {
+    const auto slowest = std::max_element(compute_ms.begin(), compute_ms.end());
+    std::vector<double> others(compute_ms.begin(), slowest);
+    others.insert(others.end(), slowest + 1, compute_ms.end());
+    const double late_ms = *slowest - median(others);
+    if (late_ms > kWorthIt * step_ms) {
+      return fmt::format(
+          "rank {} computes {:.0f} ms a step longer than the others; where they wait for it, no network helps",
+          slowest - compute_ms.begin(), late_ms);
+    }
+  }
+  if (waiting > kWorthIt) {
+    const bool sends_all = strategy == "ssgd" || strategy == "bsp";
+    return fmt::format("{:.0f} % of a step waits for the network; {}", 100 * waiting,
+                       sends_all ? "try --strategy lags, or dasgd where rare averages will do"
+                                 : "`slipstream explain " + strategy + "` has options that send less");
+  }
+  if (encoding > kWorthIt) {
+    return fmt::format("{:.0f} % of a step goes into preparing what is sent; try a lower density, or --strategy ssgd",
+                       100 * encoding);
+  }
+  return "";
+}
+
 std::string Summary::to_text() const {
   const std::string result = metric_text(metric, metric_value);
   std::string text = fmt::format(
@@ -150,6 +184,7 @@ std::string Summary::to_text() const {
                         recoveries.size() == 1 ? "once" : fmt::format("{} times", recoveries.size()),
                         median(recoveries), *std::max_element(recoveries.begin(), recoveries.end()));
   }
+  if (const std::string what = advice(); !what.empty()) text += what + "\n";
   text += out.empty() ? "nothing was kept; --out DIR keeps the model, summary, ledger and trace\n"
                       : fmt::format("results are in {}\n", out);
   return text;

@@ -59,14 +59,15 @@ struct Summary {
   std::int64_t parameters = 0, workers = 1, servers = 0, first_step = 0, seed = 0, batch = 0;
   double lr = 0, wall_seconds = 0, samples_per_second = 0, final_loss = 0;
   StepStatistics steps;
-  std::vector<double>
-      recoveries;      // of an elastic job: seconds from the loss of a worker to the next group's first step
-  std::string metric;  // "test_accuracy" or "test_loss"
+  std::vector<double> compute_ms;  // of a step, by rank; empty: alone, or not told
+  std::vector<double> recoveries;  // of an elastic job: seconds from a loss to the next group's first step
+  std::string metric;              // "test_accuracy" or "test_loss"
   double metric_value = 0;
   bool agreement = false;
   bool interrupted = false;
   std::string out;
 
+  std::string advice() const;   // what to do about time that is not spent computing; empty: nothing
   std::string to_json() const;  // one line
   std::string to_text() const;  // a few lines
 };

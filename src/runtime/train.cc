@@ -23,6 +23,7 @@
 #include "fabric/c10d_sums.h"
 #include "runtime/ledger.h"
 #include "runtime/model_file.h"
+#include "runtime/out_folder.h"
 #include "runtime/progress.h"
 #include "runtime/summary.h"
 #include "runtime/trace.h"
@@ -49,52 +50,11 @@ void stop_on_signals(bool supervised) {
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 }
 
-// Different flags on different machines would end in a hang or in nonsense.
-std::vector<std::pair<std::string, std::string>> shared_flags(const TrainConfig& config, const Registry& registry) {
-  TrainConfig shared = config;
-  shared.out.clear();  // these may differ
-  shared.checkpoint_dir.clear();
-  shared.resume.clear();
-  shared.overwrite = false;
-  shared.launch = {};
-  shared.launch.sums = config.launch.sums;
-  shared.launch.servers = config.launch.servers;
-  shared.json = shared.verbose = false;
-  std::vector<std::pair<std::string, std::string>> facts;
-  const auto add = [&facts](const OptionSet& options) {
-    for (const Option& option : options.all()) facts.emplace_back(option.name, option.get());
-  };
-  OptionSet options("configuration");
-  shared.describe(options);
-  add(options);
-  add(registry.configure(config.strategy, config.set).options);
-  return facts;
-}
-
 bool rank_0s(Fabric& net, bool mine) {
   const char flag = mine ? 1 : 0;
   std::vector<char> all(static_cast<std::size_t>(net.size()));
   net.gather(std::as_bytes(std::span(&flag, 1)), std::as_writable_bytes(std::span(all))).wait();
   return all[0] != 0;
-}
-
-std::string ledger_name(int rank) { return fmt::format("ledger.rank{}.jsonl", rank); }
-
-// Before any rank writes to --out: an earlier run's results stay, unless the user said otherwise.
-void protect_earlier_run(const TrainConfig& config, int rank, std::uint32_t group) {
-  if (config.overwrite || !config.resume.empty() || group > 1) return;  // later groups belong to the run itself
-  for (const std::string& name : {std::string("summary.json"), std::string("model.pt"), ledger_name(rank)}) {
-    std::error_code ignored;
-    if (config.out.empty() || !std::filesystem::exists(config.out + "/" + name, ignored)) continue;
-    fail<ConfigError>(
-        "--out {} holds {} of an earlier run; use another directory, --overwrite to replace it, or --resume latest to "
-        "go on from its checkpoints",
-        config.out, name);
-  }
-  if (!config.checkpoint_every.empty() && has_checkpoint(config.checkpoint_folder())) {
-    fail<ConfigError>("{} holds checkpoints of an earlier run; use --resume latest to go on from them, or --overwrite",
-                      config.checkpoint_folder());
-  }
 }
 
 // Where to go on from; empty: from the start. The same on all ranks.
@@ -119,10 +79,14 @@ std::vector<std::pair<std::string, std::string>> facts_of(TaskOptions task, std:
   return facts;
 }
 
-double mean_over_ranks(Fabric& net, double mine) {
+std::vector<double> by_rank(Fabric& net, double mine) {
   std::vector<double> all(static_cast<std::size_t>(net.size()));
   net.gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))).wait();
-  return std::accumulate(all.begin(), all.end(), 0.0) / net.size();
+  return all;
+}
+
+double mean(const std::vector<double>& values) {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
 Evaluation evaluate(Fabric& net, TorchTask& task) {
@@ -228,7 +192,7 @@ class Training {
                   v.integer("interrupted", interrupted);
                   summary_.interrupted = interrupted != 0;
                 },
-            .alike = shared_flags(config_, registry_)};
+            .alike = config_.alike(registry_)};
   }
 
   void warn(const std::string& text) {
@@ -266,7 +230,13 @@ class Training {
     first_ = session_.steps();
     if (!config_.out.empty()) ledger_.emplace(config_.out + "/" + ledger_name(seat_), first_);
     began_ = net_.clock().now();
-    if (!speaks()) return;
+    if (!speaks()) {
+      if (!net_.at().supervised) {
+        std::fprintf(stderr, "slipstream: rank %d of %d has joined; rank 0 shows the progress\n", net_.rank(),
+                     net_.size());
+      }
+      return;
+    }
     if (first_ > 0) {
       std::fprintf(stderr, "%s at step %lld\n", resumed_ ? "resuming" : "joining", static_cast<long long>(first_));
     }
@@ -402,7 +372,8 @@ class Training {
     summary_.wall_seconds = ended - began_;
     summary_.samples_per_second =
         1e3 * static_cast<double>(task_->samples_per_step()) / summary_.steps.mean_ms(&StepRecord::seconds);
-    summary_.final_loss = mean_over_ranks(net_, last_loss_);
+    summary_.final_loss = mean(by_rank(net_, last_loss_));
+    summary_.compute_ms = by_rank(net_, summary_.steps.mean_ms(&StepRecord::compute_seconds));
     summary_.metric = task_->metric();
     summary_.metric_value = task_->judged(evaluation);
     summary_.out = config_.out;
@@ -489,7 +460,7 @@ int run_server(const Rendezvous& at) {
     } catch (const GroupFailed&) {
       why = Goodbye::kRegroups;
     }
-    if (why == Goodbye::kRegroups) net->regroup(false);
+    if (why == Goodbye::kRegroups) net->regroup();
   } while (why == Goodbye::kBackSoon || why == Goodbye::kRegroups);
   const bool stopped = why == Goodbye::kStopped;
   if (stopped && !at.supervised) std::fprintf(stderr, "slipstream: the workers were asked to stop\n");

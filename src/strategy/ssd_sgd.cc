@@ -155,7 +155,7 @@ double SsdSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
 void SsdSgdOptions::describe(OptionSet& o) {
   o.integer("period", period, {1, 1'000'000}, kChangesResult, "steps between two pulls (k)");
   o.integer_or_auto("warmup_steps", warmup_steps, {0, 1'000'000'000}, kChangesResult,
-                    "synchronous steps at the start; auto: two periods; the paper's runs have 500");
+                    "synchronous steps at the start; auto: five periods; the paper's runs have 500");
   o.choice("pull", pull, {"overlapped", "blocking"}, kChangesResult,
            "overlapped: the weights arrive during the next step and count from its end; blocking: wait for them");
   o.choice(

@@ -22,7 +22,7 @@ namespace slipstream {
 
 struct SsdSgdOptions {
   std::int64_t period = 5;                   // changes the result, as all but the last
-  std::optional<std::int64_t> warmup_steps;  // none: two periods
+  std::optional<std::int64_t> warmup_steps;  // none: five periods
   std::string pull = "overlapped";
   std::string local = "glu";
   double glu_mix = 0.1;
@@ -31,7 +31,7 @@ struct SsdSgdOptions {
   std::int64_t max_outstanding_pushes = 1;
 
   void describe(OptionSet& o);
-  std::int64_t warmup() const { return warmup_steps.value_or(2 * period); }
+  std::int64_t warmup() const { return warmup_steps.value_or(5 * period); }
 };
 
 class SsdSgd final : public Strategy {

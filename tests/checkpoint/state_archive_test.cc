@@ -64,6 +64,26 @@ TEST(StateArchive, NamesWhatIsLeftOver) {
             std::string::npos);
 }
 
+TEST(StateArchive, ForgottenMemoryIsUsedAgainByEntriesOfTheSameName) {
+  std::vector<float> values{1, 2, 3}, more{4};
+  StateArchive archive;
+  const auto save = [&] {
+    archive.save("", [&](StateVisitor& v) {
+      v.floats("values", values);
+      v.floats("more", more);
+    });
+    return std::get<std::vector<float>>(archive.entries().at("values")).data();
+  };
+  const float* const place = save();
+  archive.forget();
+  EXPECT_TRUE(archive.entries().empty());
+  values = {7, 8, 9};
+  more = {5, 6};
+  EXPECT_EQ(save(), place);
+  EXPECT_EQ(std::get<std::vector<float>>(archive.entries().at("values")), values);
+  EXPECT_EQ(std::get<std::vector<float>>(archive.entries().at("more")), more) << "of another size than before";
+}
+
 TEST(StateArchive, RefusesANameThatIsTaken) {
   StateArchive archive = saved({});
   Thing thing;

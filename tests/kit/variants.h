@@ -77,15 +77,22 @@ inline std::vector<std::string> other_values(const Option& option) {
   return values;
 }
 
+// The jobs of the tests are short: after a default warm-up nothing would be left of them.
+inline constexpr const char* kShortWarmup = "warmup_steps=4";
+
 // Every strategy: as it is by default, with every value of every choice, and with one other small number for each of its
-// integers, where it takes one. A choice must work with the defaults of all else.
+// integers, where it takes one. A choice must work with the defaults of all else, but for a warm-up.
 inline std::vector<Variant> variants() {
   const Registry registry = Registry::builtin();
   std::vector<Variant> all;
   for (const StrategyInfo& info : registry.all()) {
-    const Variant plain{info.name, {}};
+    Variant plain{info.name, {}};
     all.push_back(plain);
     const auto configured = info.configure();
+    if (plain.with(kShortWarmup).legal()) {
+      plain = plain.with(kShortWarmup);
+      all.push_back(plain);
+    }
     for (const Option& option : configured.options.all()) {
       if (option.changes != Changes::kResult) continue;
       const bool choice = option.kind.find('|') != std::string::npos;

@@ -82,7 +82,7 @@ TEST(SsdSgdOracle, TellsSettingsApart) {
 
 TEST(SsdSgd, ByDefaultItWarmsUpForTwoPeriodsAndMixesATenthOfTheGlobalGradient) {
   const Rule rule{.momentum = 0.9, .weight_decay = 0.01};
-  EXPECT_EQ(simulate({}, rule, 3, kSteps, "ssd"), run({}, rule, 3, {.period = 5, .warmup = 10, .mix = 0.1}));
+  EXPECT_EQ(simulate({}, rule, 3, kSteps, "ssd"), run({}, rule, 3, {.period = 5, .warmup = 25, .mix = 0.1}));
 }
 
 // The local step is the servers' rule in full: where there is one worker, nothing tells it from serial training. The

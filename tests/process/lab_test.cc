@@ -111,6 +111,16 @@ TEST_F(LabJob, TrainsOverADistance) {
 }
 
 // Ctrl-C reaches the whole group at once, and what was trained so far is still finished, over the network.
+TEST_F(LabJob, AnElasticOneGoesOnWhenACableIsPulled) {
+  const Words flags = {"--lab",     "none", "--workers", "3",   "--elastic", "1:3", "--chaos", "cuts=1",
+                       "--timeout", "2",    "--steps",   "800", "--batch",   "4",   "--out",   path("out")};
+  if (is_refused(flags)) return;
+  const Ended ended = run(train(flags));
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  expect_words(ended.err, {"chaos: cut worker", "no sign of life", "goes on from step"});
+  EXPECT_EQ(read_json(path("out/summary.json"))["agreement"], true);
+}
+
 TEST_F(LabJob, CtrlCFinishesCleanlyOverADistance) {
   const Words flags = {"--lab", "100mbit,1ms", "--workers", "2", "--out", path("out")};
   if (is_refused(flags)) return;

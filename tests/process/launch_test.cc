@@ -37,7 +37,9 @@ TEST_F(Launch, ByHandGivesTheSameWeights) {
   Program first(job("hand", by_hand(1, 2, port)), kOneThread);
   const Ended zero = run(job("hand", by_hand(0, 2, port)), kOneThread);
   EXPECT_EQ(zero.exit_code, 0) << zero.err;
-  EXPECT_EQ(first.wait().exit_code, 0);
+  const Ended one = first.wait();
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  expect_words(one.err, {"rank 1 of 2 has joined"});
   expect_two_workers_in("hand");
 }
 
@@ -58,14 +60,45 @@ TEST_F(Launch, OneRankMayKeepResultsAndTheOtherNot) {
   }
 }
 
+// -r and -t name a rank that is not there: their defaults do not work in torch 1.13 under Python 3.11.
+Words torchrun() {
+  return {"/usr/bin/python3",
+          "-m",
+          "torch.distributed.run",
+          "--nproc_per_node",
+          "2",
+          "--no_python",
+          "-r",
+          "9:1",
+          "-t",
+          "9:1",
+          "--master_port",
+          free_port()};
+}
+
 TEST_F(Launch, ByTorchrunGivesTheSameWeights) {
-  // -r and -t name a rank that is not there: their defaults do not work in torch 1.13 under Python 3.11.
-  const Ended ended = run(Words{"/usr/bin/python3", "-m", "torch.distributed.run", "--nproc_per_node", "2",
-                                "--no_python", "-r", "9:1", "-t", "9:1", "--master_port", free_port()} +
-                              job("torchrun"),
-                          kOneThread);
+  const Ended ended = run(torchrun() + job("torchrun"), kOneThread);
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   expect_two_workers_in("torchrun");
+}
+
+// torchrun starts both workers again when one is lost.
+TEST_F(Launch, ATorchrunWithRestartsGoesOnFromTheLatestCheckpoint) {
+  const Words flags{"--out", path("out"), "--checkpoint-every", "5", "--resume", "latest"};
+  Program job(torchrun() + Words{"--max_restarts", "1"} + train(Words{"--steps", "400", "--batch", "4"} + flags),
+              kOneThread);
+  ASSERT_TRUE(job.wait_until([&] { return std::filesystem::exists(path("out/checkpoints/latest")); }));
+  kill(job.find("--out", path("out")), SIGKILL);  // the last one is a worker
+  const Ended ended = job.wait();
+  ASSERT_EQ(ended.exit_code, 0) << ended.err;
+  expect_words(ended.err, {"starting from the beginning", "resuming at step"});
+  const auto summary = read_json(path("out/summary.json"));
+  EXPECT_EQ(summary["agreement"], true);
+  EXPECT_LT(summary["steps"], 400);
+  std::int64_t next = 0;
+  std::istringstream lines(read_text(path("out/ledger.rank1.jsonl")));
+  for (std::string line; std::getline(lines, line); ++next) EXPECT_EQ(nlohmann::json::parse(line)["step"], next);
+  EXPECT_EQ(next, 400);
 }
 
 TEST_F(Launch, ByMpirunGivesTheSameWeights) {

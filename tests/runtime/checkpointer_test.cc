@@ -65,6 +65,21 @@ TEST(Checkpointer, ByTheClockAllRanksSaveAtTheSameSteps) {
   EXPECT_NEAR(static_cast<double>(count), result.seconds / 0.5, 0.4 * result.seconds / 0.5);
 }
 
+// The step of the only checkpoint of a job of 30 steps, about 0.5 s, where one is due every 0.4 s.
+std::int64_t only_save(double seconds_before) {
+  const TempDir files;
+  auto job = sim_job({"ssgd", {}}, 2, 30);
+  job.checkpoints = {.folder = files.path(), .every = {.seconds = 0.4}, .seconds_before = seconds_before};
+  EXPECT_TRUE(run_sim_job(job).agreement());
+  return CheckpointMeta::read(find_checkpoint(files.path())).step;
+}
+
+TEST(Checkpointer, TheClockGoesOnFromAnEarlierGroup) {
+  const std::int64_t usual = only_save(0);
+  EXPECT_GT(usual, 20);
+  EXPECT_NEAR(static_cast<double>(only_save(0.2)), 0.5 * static_cast<double>(usual), 4);
+}
+
 TEST(Checkpointer, AFailureIsToldTrainingGoesOnAndTheNextIsTried) {
   const TempDir files;
   const fs::path in_the_way = files.write("file", "x");

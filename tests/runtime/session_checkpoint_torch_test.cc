@@ -95,6 +95,7 @@ TEST(SessionCheckpoint, AnotherModelOrAFolderThatCannotBeWrittenIsRefused) {
   session.save_checkpoint(files.path());
   const auto file = files.write("file", "x");
   EXPECT_THROW(session.save_checkpoint(file / "below"), ConfigError);
+  session.finish();
   torch::nn::Sequential other(torch::nn::Linear(6, 3));
   Session different(world, *other, kOptions);
   EXPECT_THROW(different.resume(files.path()), ConfigError);

@@ -312,10 +312,13 @@ TEST(Session, StateOfAnotherSessionGoesOnBitForBit) {
       }
     };
     auto whole = make_net();
-    Session first(world, *whole, options);
-    steps(first, whole, 0, 4);
-    const NamedTensors saved = first.state();
-    steps(first, whole, 4, 9);
+    NamedTensors saved;
+    {
+      Session first(world, *whole, options);
+      steps(first, whole, 0, 4);
+      saved = first.state();
+      steps(first, whole, 4, 9);
+    }
 
     auto parts = make_net();
     Session second(world, *parts, options);
@@ -324,6 +327,69 @@ TEST(Session, StateOfAnotherSessionGoesOnBitForBit) {
     steps(second, parts, 4, 9);
     EXPECT_EQ(worst_difference(whole, parts), 0.0);
     test::expect_error<ConfigError>([&] { second.set_state({{"a", torch::zeros(3)}}); }, {"'steps'"});
+  });
+}
+
+// Trains two workers for some steps; the weights of worker 0.
+torch::Tensor trained(const std::string& strategy, bool stage, torch::ScalarType type = torch::kFloat, double lr = 0.1,
+                      const std::string& optimizer = "sgd") {
+  torch::Tensor result;
+  SimWorld({.ranks = 2}).run([&](SimPort& world) {
+    auto net = make_net();
+    net->to(type);
+    SessionOptions options{.strategy = strategy, .optimizer = {.kind = optimizer, .lr = lr}, .stage = stage};
+    Session session(world, *net, options);
+    for (int t = 0; t < 12; ++t) {
+      const auto x = torch::full({2, 6}, 0.1F * static_cast<float>(1 + t) * static_cast<float>(1 + world.rank()));
+      const auto loss = net->forward(x.to(type)).to(torch::kFloat).square().sum();
+      loss.backward();
+      session.step(loss.item<double>());
+      if (t == 3) session.zero_grad();
+    }
+    session.finish();
+    std::vector<torch::Tensor> all;
+    for (const auto& p : net->parameters()) all.push_back(p.detach().flatten().to(torch::kFloat));
+    if (world.rank() == 0) result = torch::cat(all);
+  });
+  return result;
+}
+
+TEST(Session, StagedParametersTrainAsTheOthersBitForBit) {
+  for (const char* optimizer : {"sgd", "adamw"}) {
+    for (const char* strategy : {"ssgd", "dasgd", "lags", "gs", "topk", "local"}) {
+      EXPECT_TRUE(torch::equal(trained(strategy, true, torch::kFloat, 0.01, optimizer),
+                               trained(strategy, false, torch::kFloat, 0.01, optimizer)))
+          << strategy << ", " << optimizer;
+    }
+  }
+}
+
+TEST(Session, SixteenBitParametersTrainNearlyAsFloat32AndKeepTheirType) {
+  const auto begin = trained("ssgd", false, torch::kFloat, 0.0);
+  const auto small = trained("ssgd", false, torch::kBFloat16, 1e-3),
+             exact = trained("ssgd", false, torch::kFloat, 1e-3);
+  EXPECT_GT((exact - begin).abs().max().item<double>(), 1e-2);
+  EXPECT_LT((small - exact).abs().max().item<double>(), 0.02);
+  EXPECT_TRUE(torch::equal(small, small.to(torch::kBFloat16).to(torch::kFloat))) << "the module has its own type";
+}
+
+TEST(Session, AStagedGradientThatIsChangedAfterItLeftIsRefused) {
+  SimWorld({.ranks = 2}).run([](SimPort& world) {
+    auto net = make_net();
+    Session session(world, *net, {.strategy = "ssgd", .stage = true});
+    net->forward(torch::ones({2, 6})).sum().backward();
+    net->parameters()[0].mutable_grad().mul_(0.5);
+    test::expect_error<ConfigError>([&] { session.step(1); }, {"changed between backward() and step()"});
+  });
+}
+
+TEST(Session, OnlyOneIsAtWorkOnAFabric) {
+  SimWorld({.ranks = 2}).run([](SimPort& world) {
+    auto net = make_net(), other = make_net();
+    Session first(world, *net, {});
+    test::expect_error<ConfigError>([&] { Session(world, *other, {}); }, {"another Session", "finish()"});
+    first.finish();
+    EXPECT_NO_THROW(Session(world, *other, {}));
   });
 }
 

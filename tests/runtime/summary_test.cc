@@ -37,6 +37,30 @@ TEST(StepStatistics, MillionsOfStepsTakeBoundedMemory) {
   EXPECT_LT(sizeof(StepRecord) * 2 * StepStatistics::kMostSampled, 2U << 20);
 }
 
+Summary of_step(const std::string& strategy, double compute, double encode, double exposed) {
+  Summary summary;
+  summary.workers = 2;
+  summary.strategy = strategy;
+  summary.steps.add({.seconds = compute + encode + exposed,
+                     .compute_seconds = compute,
+                     .encode_seconds = encode,
+                     .exposed_seconds = exposed});
+  return summary;
+}
+
+TEST(Summary, AdvisesWhatToDoAboutTimeThatIsNotSpentComputing) {
+  EXPECT_EQ(of_step("ssgd", 0.09, 0, 0.01).advice(), "");
+  EXPECT_NE(of_step("ssgd", 0.02, 0, 0.08).advice().find("80 % of a step waits for the network; try --strategy lags"),
+            std::string::npos);
+  EXPECT_NE(of_step("gs", 0.02, 0, 0.08).advice().find("explain gs"), std::string::npos);
+  EXPECT_NE(of_step("gs", 0.05, 0.04, 0.01).advice().find("40 % of a step goes into preparing"), std::string::npos);
+  Summary late = of_step("ssgd", 0.05, 0, 0.05);
+  late.compute_ms = {50, 90, 50};
+  EXPECT_NE(late.advice().find("rank 1 computes 40 ms a step longer"), std::string::npos) << late.advice();
+  late.workers = 1;
+  EXPECT_EQ(late.advice(), "");
+}
+
 TEST(StepStatistics, MeansCountEveryStep) {
   StepStatistics statistics;
   for (double bytes : {0.0, 0.0, 0.0, 40.0, 0.0, 0.0, 0.0, 40.0}) statistics.add({.bytes_sent = bytes});

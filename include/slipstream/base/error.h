@@ -15,8 +15,13 @@ namespace slipstream {
 // A failed check: our bug. Also the base of the other kinds, so that one catch clause sees them all.
 class Error : public std::runtime_error {
  public:
-  explicit Error(const std::string& what) : std::runtime_error(what) {}
+  explicit Error(const std::string& what) : std::runtime_error(what), text_(what) {}
+  const char* what() const noexcept override { return text_.c_str(); }
+  void add(const std::string& where) { text_ += where; }  // what only a caller knows
   virtual int exit_code() const { return 70; }
+
+ private:
+  std::string text_;
 };
 
 // The user can fix it: a flag, a key of the configuration, the environment.

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -96,8 +97,9 @@ class Optimizer {
     double began_;
   };
   [[nodiscard]] Timed timed() { return Timed(*this); }
-  double seconds() const { return seconds_; }              // counted as update since construction
-  void set_clock(const Clock& clock) { clock_ = &clock; }  // of that time; the machine's unless set
+  double seconds() const { return seconds_; }                 // counted as update since construction
+  void set_clock(const Clock& clock) { clock_ = &clock; }     // of that time; the machine's unless set
+  std::function<void(double began, double ended)> on_update;  // told of every stretch of that time, if set
 
   virtual void visit(StateVisitor& v) = 0;
 

@@ -64,6 +64,9 @@ struct SessionOptions {
   // Not empty: moves the parameters by their gradients, in place of `optimizer` (of which clip_norm stays). For
   // strategies whose OptimizerUse is kSteps; its state is the caller's to save.
   std::function<void()> own_step{};
+  // Parameters that are not float32 on the CPU are staged (model/torch_model.h): the session trains float32 masters, and
+  // copies gradients in and weights out. True: all are. Weights are then loaded into the module before the session.
+  bool stage = false;
   Registry registry = Registry::builtin();
   CheckpointOptions checkpoint{};
   // Where the loop around the session stands, such as a position in its data: kept in checkpoints, and taken from the
@@ -112,6 +115,9 @@ class Session {
     bool* held_;
   };
   [[nodiscard]] Hold hold();
+
+  // The gradient of parameter i, counted as Session got them, was written to its .grad without a backward pass.
+  void gradient_ready(std::size_t i);
 
   // Forgets the gradients of backward passes since the last step(); free where there were none.
   void zero_grad();
