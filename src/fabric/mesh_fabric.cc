@@ -133,6 +133,12 @@ InFlight MeshFabric::sum(std::span<float> values, Wire wire) {
     return InFlight(std::make_unique<MeshExchange>(mesh_->shared(), size(), values, wire, numbers));
   }
   if (dense_ && wire == Wire::kFp32) return dense_->sum(values);
+  if (goes_whole(static_cast<double>(values.size() * wire_width(wire)), size())) {
+    const std::uint64_t send = *numbers(true, 1 - rank(), kPairTag), receive = *numbers(false, 1 - rank(), kPairTag);
+    *numbers(true, 1 - rank(), kPairTag) += PairSum::messages(values.size());
+    *numbers(false, 1 - rank(), kPairTag) += PairSum::messages(values.size());
+    return InFlight(std::make_unique<PairSum>(mesh_->shared(), values, wire, send, receive));
+  }
   const auto messages = MeshSum::messages(values.size(), size());
   const std::uint64_t own = messages[static_cast<std::size_t>(rank())];
   const auto reduce = reserve(kReduceTag, messages, own);

@@ -92,12 +92,80 @@ bool MeshExchange::advance(Transfer&) {
   return true;
 }
 
+// Transfers: the sends of all chunks, then their receives.
+PairSum::PairSum(std::shared_ptr<MeshCore> mesh, std::span<float> values, Wire wire, std::uint64_t send,
+                 std::uint64_t receive)
+    : Pending(std::move(mesh), fmt::format("sum of {} floats", values.size()),
+              2 * static_cast<std::size_t>(messages(values.size()))),
+      rank_(this->mesh().rank()),
+      values_(values),
+      wire_(wire),
+      chunks_(static_cast<std::size_t>(messages(values.size()))),
+      first_received_(receive),
+      missing_(chunks_, 2),
+      left_(chunks_) {
+  const std::size_t slots = std::min(kSumAhead, chunks_);
+  scratch_.resize(slots * kSumChunk * wire_width(wire));
+  if (wire != Wire::kFp32) {
+    halves_.resize(values.size());
+    wire_encode(wire, values, halves_);
+    total_.resize(std::min(kSumChunk, values.size()));
+  }
+  std::vector<MeshCommand> commands;
+  commands.reserve(chunks_ + slots);
+  for (std::size_t c = 0; c < slots; ++c) commands.push_back(this->receive(c));
+  for (std::size_t c = 0; c < chunks_; ++c) {
+    set(c, 1 - rank_, kPairTag, send + c, outgoing(c));
+    commands.push_back({Kind::kSend, &transfer(c)});
+  }
+  start(commands);
+}
+
+std::span<float> PairSum::chunk(std::size_t c) const {
+  return values_.subspan(c * kSumChunk, std::min(kSumChunk, values_.size() - c * kSumChunk));
+}
+
+std::span<std::byte> PairSum::outgoing(std::size_t c) {
+  if (wire_ == Wire::kFp32) return std::as_writable_bytes(chunk(c));
+  return std::as_writable_bytes(std::span(halves_).subspan(c * kSumChunk, chunk(c).size()));
+}
+
+std::span<std::byte> PairSum::incoming(std::size_t c) {
+  const std::size_t width = wire_width(wire_);
+  return std::span(scratch_).subspan(c % kSumAhead * kSumChunk * width, chunk(c).size() * width);
+}
+
+MeshCommand PairSum::receive(std::size_t c) {
+  set(chunks_ + c, 1 - rank_, kPairTag, first_received_ + c, incoming(c));
+  return {Kind::kReceive, &transfer(chunks_ + c)};
+}
+
+void PairSum::add_up(std::size_t c) {
+  if (wire_ == Wire::kFp32) return vec::add(chunk(c), as_floats(incoming(c)));  // of two the order does not matter
+  const std::span<float> total = std::span(total_).first(chunk(c).size());
+  add_from_wire(wire_, outgoing(c), total, true);
+  add_from_wire(wire_, incoming(c), total, false);
+  wire_encode(wire_, total, as_halves(outgoing(c)));
+  wire_decode(wire_, as_halves(std::span<const std::byte>(outgoing(c))), chunk(c));
+}
+
+bool PairSum::advance(Transfer& transfer) {
+  const std::size_t c = index_of(transfer) % chunks_;
+  if (--missing_[c] > 0) return false;
+  add_up(c);
+  if (c + kSumAhead < chunks_) {  // its slot is free
+    const MeshCommand next = receive(c + kSumAhead);
+    start(std::span(&next, 1));
+  }
+  return --left_ == 0;
+}
+
 std::vector<std::uint64_t> MeshSum::messages(std::size_t count, int size) {
   const std::size_t share = sum_shard(count, size);
   std::vector<std::uint64_t> chunks;
   for (std::size_t r = 0; r < static_cast<std::size_t>(size); ++r) {
     const std::size_t owned = std::min(count, (r + 1) * share) - std::min(count, r * share);
-    chunks.push_back((owned + kChunk - 1) / kChunk);
+    chunks.push_back((owned + kSumChunk - 1) / kSumChunk);
   }
   return chunks;
 }
@@ -134,11 +202,11 @@ MeshSum::MeshSum(std::shared_ptr<MeshCore> mesh, int size, std::span<float> valu
     wire_encode(wire, values, halves_);
   }
   missing_.assign(chunks_[self], size - 1);
-  scratch_.resize(std::min(kAhead, chunks_[self]) * pairs(size) * kChunk * width_);
-  total_.resize(std::min(kChunk, share_));
+  scratch_.resize(std::min(kSumAhead, chunks_[self]) * pairs(size) * kSumChunk * width_);
+  total_.resize(std::min(kSumChunk, share_));
 
   std::vector<MeshCommand> commands;
-  for (std::size_t c = 0; c < std::min(kAhead, chunks_[self]); ++c) post(c, commands);
+  for (std::size_t c = 0; c < std::min(kSumAhead, chunks_[self]); ++c) post(c, commands);
   const std::size_t most = *std::max_element(chunks_.begin(), chunks_.end());
   for (std::size_t c = 0; c < most; ++c) {
     for (int i = 1; i < size; ++i) {
@@ -157,9 +225,9 @@ MeshSum::MeshSum(std::shared_ptr<MeshCore> mesh, int size, std::span<float> valu
 }
 
 MeshSum::Range MeshSum::chunk(int owner, std::size_t c) const {
-  const std::size_t begin = static_cast<std::size_t>(owner) * share_ + c * kChunk;
+  const std::size_t begin = static_cast<std::size_t>(owner) * share_ + c * kSumChunk;
   const std::size_t end = std::min(values_.size(), (static_cast<std::size_t>(owner) + 1) * share_);
-  return {begin, std::min(begin + kChunk, end)};
+  return {begin, std::min(begin + kSumChunk, end)};
 }
 
 std::span<std::byte> MeshSum::memory(Range range) {
@@ -169,8 +237,8 @@ std::span<std::byte> MeshSum::memory(Range range) {
 }
 
 std::span<std::byte> MeshSum::scratch(std::size_t c, int from, std::size_t count) {
-  const std::size_t place = c % kAhead * pairs(size_) + static_cast<std::size_t>(from < rank_ ? from : from - 1);
-  return std::span(scratch_).subspan(place * kChunk * width_, count * width_);
+  const std::size_t place = c % kSumAhead * pairs(size_) + static_cast<std::size_t>(from < rank_ ? from : from - 1);
+  return std::span(scratch_).subspan(place * kSumChunk * width_, count * width_);
 }
 
 // Receives of what the others have to add to our chunk c.
@@ -231,7 +299,7 @@ bool MeshSum::advance(Transfer& transfer) {
     set(send, peer, kSpreadTag, spread_.send[static_cast<std::size_t>(peer)] + c, memory(chunk(rank_, c)));
     commands.push_back({Kind::kSend, &this->transfer(send)});
   }
-  if (c + kAhead < chunks_[self]) post(c + kAhead, commands);
+  if (c + kSumAhead < chunks_[self]) post(c + kSumAhead, commands);
   start(commands);
   return complete;
 }

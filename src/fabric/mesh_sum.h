@@ -4,6 +4,9 @@
 //
 // MeshExchange: everybody sends everything to everybody, one delay. With values it is a short sum, without a gather.
 //
+// PairSum: of two ranks each sends the other everything, in chunks, and adds a chunk once the other's has come and its own
+// has left: one delay, and as many bytes as by halves.
+//
 // MeshSum: rank r owns the r-th share of the vector. Everybody sends each owner its share, in chunks; the owner adds a
 // chunk once all have come and sends the result to all: two delays, 2 (P-1)/P of the bytes each way. Chunks of which
 // receives are posted ahead are few, so the memory for what others send is small whatever the vector's size. With 16
@@ -14,6 +17,7 @@
 
 #include <slipstream/fabric/fabric.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "fabric/pending.h"
@@ -22,7 +26,7 @@ namespace slipstream {
 
 // Tags of the mesh's own messages; strategies use smaller ones.
 inline constexpr Tag kGatherTag = 0x40000001, kShortSumTag = 0x40000002, kReduceTag = 0x40000003,
-                     kSpreadTag = 0x40000004;
+                     kSpreadTag = 0x40000004, kPairTag = 0x40000005;
 
 // First numbers of an operation's messages to and from each rank, under each of its tags.
 struct MessageNumbers {
@@ -50,11 +54,41 @@ class MeshExchange final : public Pending {
   std::vector<std::byte> all_, mine_;
 };
 
+// Of PairSum and MeshSum.
+inline constexpr std::size_t kSumChunk = 32 << 10;  // values
+inline constexpr std::size_t kSumAhead = 8;         // chunks whose receives are posted
+
+class PairSum final : public Pending {
+ public:
+  static std::uint64_t messages(std::size_t count) { return (count + kSumChunk - 1) / kSumChunk; }
+
+  // The numbers of the first messages to the other rank and from it.
+  PairSum(std::shared_ptr<MeshCore> mesh, std::span<float> values, Wire wire, std::uint64_t send,
+          std::uint64_t receive);
+  ~PairSum() override { settle(); }
+
+ private:
+  std::span<float> chunk(std::size_t c) const;
+  std::span<std::byte> outgoing(std::size_t c);  // the values themselves, or their 16-bit form
+  std::span<std::byte> incoming(std::size_t c);
+  MeshCommand receive(std::size_t c);
+  void add_up(std::size_t c);
+  bool advance(Transfer& transfer) override;
+
+  const int rank_;
+  const std::span<float> values_;
+  const Wire wire_;
+  const std::size_t chunks_;
+  const std::uint64_t first_received_;
+  std::vector<std::uint16_t> halves_;  // what leaves, with 16 bits
+  std::vector<std::byte> scratch_;     // what comes, by slot
+  std::vector<float> total_;           // of one chunk, with 16 bits
+  std::vector<int> missing_;           // of each chunk: transfers that have not ended; the I/O thread's
+  std::size_t left_ = 0;               // chunks; the I/O thread's
+};
+
 class MeshSum final : public Pending {
  public:
-  static constexpr std::size_t kChunk = 32 << 10;  // values
-  static constexpr std::size_t kAhead = 8;         // chunks whose receives are posted
-
   // How many messages go to the owner of each share.
   static std::vector<std::uint64_t> messages(std::size_t count, int size);
 

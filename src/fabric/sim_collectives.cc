@@ -142,9 +142,9 @@ InFlight SimCollectives::sum(int rank, std::span<float> values, Wire wire) {
   const int ranks = core_.hosts.workers;
   const std::size_t width = wire_width(wire);
   const auto bytes = static_cast<double>(values.size() * width);
-  const bool is_short = is_short_sum(bytes * core_.ports.bytes_scale(), ranks);
-  collective->rounds = is_short ? 1 : 2;
-  collective->round_bytes = is_short              ? bytes
+  const bool whole = goes_whole(bytes * core_.ports.bytes_scale(), ranks);
+  collective->rounds = whole ? 1 : 2;
+  collective->round_bytes = whole                 ? bytes
                             : wire == Wire::kFp32 ? bytes / ranks
                                                   : static_cast<double>(sum_shard(values.size(), ranks) * width);
   collective->parts.resize(static_cast<std::size_t>(core_.hosts.workers));

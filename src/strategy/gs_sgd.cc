@@ -12,29 +12,36 @@ namespace slipstream {
 void GsSgd::on_start(Step& s) {
   memory_.emplace(options_, s.model, s.opt.memory(), options_.format(s.net.size()));
   sent_.resize(memory_->plan().chosen);
-  along_tree_ = options_.topology == "tree" || (options_.topology == "auto" && tree_is_faster(s.net));
+  topology_ = options_.topology == "auto"        ? fastest(s.net)
+              : options_.topology == "everybody" ? Topology::kEverybody
+              : options_.topology == "tree"      ? Topology::kTree
+                                                 : Topology::kDirect;
 }
 
-// Of two workers each is the other's tree. A tree carries several times the bytes, in fp32, which others on the wire
-// feel: it must be twice as fast, and not by the chance of one measurement.
-bool GsSgd::tree_is_faster(Fabric& net) {
+// By what a gather takes here: its latency is one delay, and its seconds per byte are those of a byte to everybody. The
+// tree carries several times the bytes, in fp32, which others on the wire feel: it must be twice as fast as the better of
+// the two, and not by the chance of one measurement.
+GsSgd::Topology GsSgd::fastest(Fabric& net) {
   const SketchPlan& plan = memory_->plan();
-  if (net.size() <= 2 || plan.coordinates == 0) return false;
+  if (net.size() == 1 || plan.coordinates == 0) return Topology::kDirect;
+  const double width = static_cast<double>(wire_width(options_.format(net.size())));
+  const double cell_width = options_.narrow_table() ? 1 : width;
+  const auto cells = static_cast<double>(SketchPlan::cells(plan.shape)), chosen = static_cast<double>(plan.chosen);
+  const double table = cell_width * cells + sizeof(float) * static_cast<double>(plan.small_count);
+  const auto k = static_cast<double>(plan.k), ranks = static_cast<double>(net.size());
+  const LinkCost link = probe_link(net).gather;
+  const double everybody_s = link.seconds(table) + link.seconds(width * chosen);
+  const double owners_s = 2 * link.seconds(table / ranks) + link.seconds(width * chosen / ranks) +
+                          link.seconds((width * k + chosen / 8) / ranks);
+  const Topology better = everybody_s < owners_s ? Topology::kEverybody : Topology::kDirect;
+  if (net.size() == 2) return better;  // each is the other's tree
   std::vector<float> values;
-  const LinkCost direct = probe_cost(net, [&](std::size_t bytes) {
-    values.resize(bytes / sizeof(float));
-    net.sum(values).wait();
-  });
   const LinkCost tree = probe_cost(net, [&](std::size_t bytes) {
     values.resize(bytes / sizeof(float));
     tree_.sum(net, values);
   });
-  const double width = static_cast<double>(wire_width(options_.format(net.size())));
-  const double cell_width = options_.narrow_table() ? 1 : width;
-  const auto cells = static_cast<double>(SketchPlan::cells(plan.shape)), chosen = static_cast<double>(plan.chosen);
-  // The second round's way back carries little: half of a sum.
-  const double direct_s = direct.seconds(cell_width * cells) + direct.seconds(width * chosen / 2);
-  return tree.seconds(sizeof(float) * cells) + tree.seconds(sizeof(float) * chosen) < 0.5 * direct_s;
+  const double tree_s = tree.seconds(sizeof(float) * cells) + tree.seconds(sizeof(float) * chosen);
+  return tree_s < 0.5 * std::min(everybody_s, owners_s) ? Topology::kTree : better;
 }
 
 void GsSgd::on_bucket_ready(Step& s, const Bucket& bucket) {
@@ -53,9 +60,10 @@ void GsSgd::on_step(Step& s) {
 }
 
 void GsSgd::sum(Step& s, std::span<float> table) {
-  if (!along_tree_ && options_.narrow_table()) return narrow_.sum(s.net, table, memory_->small());
+  const bool along_tree = topology_ == Topology::kTree;
+  if (!along_tree && options_.narrow_table()) return narrow_.sum(s.net, table, memory_->small(), way());
   InFlight small = s.net.sum(memory_->small());
-  if (along_tree_) {
+  if (along_tree) {
     tree_.sum(s.net, table);
   } else {
     s.net.sum(table, options_.format(s.net.size())).wait();
@@ -65,14 +73,14 @@ void GsSgd::sum(Step& s, std::span<float> table) {
 
 Sparse GsSgd::pick(Step& s, std::span<float> values, Sparse& lost) {
   const std::size_t k = memory_->plan().k;
-  if (along_tree_) {
+  if (topology_ == Topology::kTree) {
     std::vector<float> sums(values.begin(), values.end());
     tree_.sum(s.net, sums);
     return pick_by_shares(sums, k, s.net.size(), select_);
   }
   const Wire wire = options_.format(s.net.size());
   wire_round(wire, values);  // what that takes away was not sent, and stays owed
-  return direct_.pick(s.net, values, k, wire, lost);
+  return picks_.pick(s.net, values, k, wire, way(), lost);
 }
 
 double GsSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
@@ -88,16 +96,17 @@ double GsSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
     return bytes + small + TreeSum::bytes_sent(cells, q.rank, q.workers) +
            TreeSum::bytes_sent(plan.chosen, q.rank, q.workers);
   }
-  bytes += options.narrow_table() ? TableSum::bytes_sent(cells, plan.small_count, q.workers)
+  const Way way = options.topology == "everybody" ? Way::kEverybody : Way::kOwners;
+  bytes += options.narrow_table() ? TableSum::bytes_sent(cells, plan.small_count, q.workers, way)
                                   : small + MeteredFabric::sum_bytes(cells, q.workers, wire);
-  return bytes + PickExchange::bytes_sent(plan.chosen, plan.k, q.workers, wire);
+  return bytes + PickExchange::bytes_sent(plan.chosen, plan.k, q.workers, wire, way);
 }
 
 void GsSgd::visit(StateVisitor& v) {
   memory_->visit(v);
-  std::int64_t tree = along_tree_ ? 1 : 0;
-  v.integer("along tree", tree);
-  along_tree_ = tree != 0;
+  auto topology = static_cast<std::int64_t>(topology_);
+  v.integer("topology", topology);
+  topology_ = static_cast<Topology>(topology);
 }
 
 std::string GsSgd::news() {
@@ -107,15 +116,19 @@ std::string GsSgd::news() {
   return fmt::format("gs: {} of {} entries a step, a table of {} x {} ({:.1f} k), summed {}{}", plan.k,
                      plan.coordinates, plan.shape.rows, told_columns_,
                      static_cast<double>(told_columns_) / static_cast<double>(plan.k),
-                     along_tree_ ? "along the tree" : "directly",
+                     topology_ == Topology::kTree        ? "along the tree"
+                     : topology_ == Topology::kEverybody ? "by everybody"
+                                                         : "by owners",
                      memory_->recall() > 0 ? fmt::format(", recall {:.2f}", memory_->recall()) : "");
 }
 
 void GsSgdOptions::describe(OptionSet& o) {
   SketchOptions::describe(o);
-  o.choice("topology", topology, {"auto", "direct", "tree"}, kChangesResult,
-           "how sums travel: directly to the ranks that add them (two delays, bytes that do not grow with P), along a "
-           "binomial tree as published, or the tree where that is twice as fast, measured at the start");
+  o.choice(
+      "topology", topology, {"auto", "direct", "everybody", "tree"}, kChangesResult,
+      "how sums travel: directly to the ranks that add them (two delays, bytes that do not grow with P), to "
+      "everybody (one delay, P/2 times the bytes; the table with wire=fp8 and the values), along a binomial tree as "
+      "published; or the faster of the first two, and the tree where that is twice as fast, measured at the start");
   o.choice("wire", wire, {"fp32", "bf16", "fp8"}, kChangesResult,
            "number format of table and values when they travel directly; what rounding takes away is owed. fp8: the "
            "table, which only points out where to look, with 8 bits, values as with bf16");

@@ -50,16 +50,18 @@ class GsSgd final : public Strategy {
   std::string news() override;
 
  private:
-  bool tree_is_faster(Fabric& net);
+  enum class Topology { kDirect, kEverybody, kTree };
+  Topology fastest(Fabric& net);
+  Way way() const { return topology_ == Topology::kEverybody ? Way::kEverybody : Way::kOwners; }
   void sum(Step& s, std::span<float> table);  // and of the small tensors
   Sparse pick(Step& s, std::span<float> values, Sparse& lost);
 
   Options options_;
-  bool along_tree_ = false;
+  Topology topology_ = Topology::kDirect;
   std::optional<SketchMemory> memory_;
   TreeSum tree_;
   TableSum narrow_;
-  PickExchange direct_;
+  PickExchange picks_;
   TopK select_;
   std::vector<float> sent_;  // scratch: this worker's part of x
   std::size_t told_columns_ = 0;

@@ -75,11 +75,28 @@ Sparse pick_by_shares(std::span<const float> sums, std::size_t picks, int ranks,
   return interleaved(shares, sums.size());
 }
 
-Sparse PickExchange::pick(Fabric& net, std::span<const float> values, std::size_t picks, Wire wire, Sparse& lost) {
+Sparse PickExchange::pick_of_everybodys(Fabric& net, std::span<const float> values, std::size_t picks, Wire wire) {
+  const std::size_t size = values.size() * wire_width(wire);
+  mine_.resize(size);
+  all_.resize(size * static_cast<std::size_t>(net.size()));
+  put(wire, values, mine_.data());
+  net.gather(mine_, all_).wait();
+  sums_.resize(values.size());
+  std::vector<float> part(values.size());
+  for (int r = 0; r < net.size(); ++r) {
+    get(wire, all_.data() + static_cast<std::size_t>(r) * size, r == 0 ? std::span(sums_) : std::span(part));
+    if (r > 0) vec::add(sums_, part);
+  }
+  return pick_by_shares(sums_, picks, net.size(), select_);
+}
+
+Sparse PickExchange::pick(Fabric& net, std::span<const float> values, std::size_t picks, Wire wire, Way way,
+                          Sparse& lost) {
   check(picks <= values.size(), "PickExchange: {} picks of {} values", picks, values.size());
   const int rank = net.rank(), ranks = net.size();
   lost = {};
   if (values.empty()) return {};
+  if (way == Way::kEverybody) return pick_of_everybodys(net, values, picks, wire);
   const std::size_t width = wire_width(wire), mine = dealt(values.size(), rank, ranks);
 
   // Everybody's values of our positions.
@@ -139,8 +156,9 @@ Sparse PickExchange::pick(Fabric& net, std::span<const float> values, std::size_
   return interleaved(shares, values.size());
 }
 
-double PickExchange::bytes_sent(std::size_t count, std::size_t picks, int ranks, Wire wire) {
+double PickExchange::bytes_sent(std::size_t count, std::size_t picks, int ranks, Wire wire, Way way) {
   if (count == 0) return 0;
+  if (way == Way::kEverybody) return (ranks - 1.0) * static_cast<double>(count * wire_width(wire));
   const std::size_t bytes = dealt(count, 0, ranks) * wire_width(wire) + Record(count, picks, ranks, wire).bytes;
   return static_cast<double>(bytes) * (ranks - 1);
 }

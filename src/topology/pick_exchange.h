@@ -5,14 +5,16 @@
 // was picked comes back.
 //
 // Position j belongs to rank j mod P. Everybody sends each owner its values; the owner adds them in rank order, picks
-// its share of the `picks` largest and sends those to everybody: two delays, and
+// its share of the `picks` largest and sends those to everybody. Or everybody sends everything to everybody, and all
+// pick what the owners would. From every rank, but for rounding up:
 //
-//   (P-1) / P × (count × width + picks × width + count / 8) bytes from every rank, but for rounding up,
+//   by owners      (P-1) / P × (count × width + picks × width + count / 8) bytes, two delays
+//   to everybody   (P-1) × count × width bytes, one delay
 //
 // width being 4, or 2 with a 16-bit wire. Positions dealt in turn make the owners' shares resemble each other, so that the
 // largest of every share are nearly the largest of all; where everything is picked, or there is one rank, they are.
 //
-// With 16 bits everybody's values must be representable (wire_round), and the sums are rounded once: the owner is told
+// With 16 bits everybody's values must be representable (wire_round), and owners round the sums once: the owner is told
 // what that took away (`lost`), so that nobody has to lose it. Sums are bit-identical on all ranks. Blocking; all ranks
 // call it in the same order, with the same sizes.
 #pragma once
@@ -26,6 +28,7 @@
 
 #include "codec/sparse.h"
 #include "codec/topk.h"
+#include "topology/way.h"
 
 namespace slipstream {
 
@@ -35,11 +38,13 @@ Sparse pick_by_shares(std::span<const float> sums, std::size_t picks, int ranks,
 class PickExchange {
  public:
   // Positions in ascending order. Of those that this rank owns, `lost` receives what rounding took from the sums.
-  Sparse pick(Fabric& net, std::span<const float> values, std::size_t picks, Wire wire, Sparse& lost);
+  Sparse pick(Fabric& net, std::span<const float> values, std::size_t picks, Wire wire, Way way, Sparse& lost);
 
-  static double bytes_sent(std::size_t count, std::size_t picks, int ranks, Wire wire);
+  static double bytes_sent(std::size_t count, std::size_t picks, int ranks, Wire wire, Way way);
 
  private:
+  Sparse pick_of_everybodys(Fabric& net, std::span<const float> values, std::size_t picks, Wire wire);
+
   std::vector<std::byte> out_, in_, mine_, all_;  // scratch
   std::vector<float> sums_;
   TopK select_;

@@ -43,9 +43,27 @@ void write(const std::vector<float>& from, std::span<float> to) { std::copy_n(fr
 
 }  // namespace
 
-void TableSum::sum(Fabric& net, std::span<float> table, std::span<float> exact) {
+void TableSum::sum_whole(Fabric& net, std::span<float> table, std::span<float> exact) {
+  Share mine(table.size(), exact.size(), 1);
+  read(table, mine.table);
+  read(exact, mine.exact);
+  out_.resize(mine.bytes());
+  in_.resize(mine.bytes() * static_cast<std::size_t>(net.size()));
+  mine.pack(out_);
+  net.gather(out_, in_).wait();
+  std::fill(table.begin(), table.end(), 0.0F);
+  std::fill(exact.begin(), exact.end(), 0.0F);
+  for (int r = 0; r < net.size(); ++r) {
+    mine.unpack(std::span(in_).subspan(static_cast<std::size_t>(r) * mine.bytes(), mine.bytes()));
+    vec::add(table, mine.table);
+    vec::add(exact, mine.exact);
+  }
+}
+
+void TableSum::sum(Fabric& net, std::span<float> table, std::span<float> exact, Way way) {
   const int rank = net.rank(), ranks = net.size();
   if (ranks == 1 || table.size() + exact.size() == 0) return;
+  if (way == Way::kEverybody) return sum_whole(net, table, exact);
   Share share(table.size(), exact.size(), ranks), total = share;
   out_.resize(share.bytes() * static_cast<std::size_t>(ranks));
   in_.resize(out_.size());
@@ -81,8 +99,9 @@ void TableSum::sum(Fabric& net, std::span<float> table, std::span<float> exact) 
   }
 }
 
-double TableSum::bytes_sent(std::size_t cells, std::size_t exact, int ranks) {
+double TableSum::bytes_sent(std::size_t cells, std::size_t exact, int ranks, Way way) {
   if (cells + exact == 0) return 0;
+  if (way == Way::kEverybody) return (ranks - 1.0) * static_cast<double>(Share(cells, exact, 1).bytes());
   return 2.0 * (ranks - 1) * static_cast<double>(Share(cells, exact, ranks).bytes());
 }
 

@@ -72,7 +72,7 @@ TEST(MeshFabric, SumsAreBitIdenticalOnAllRanksAndFromRunToRun) {
 TEST(MeshFabric, SixteenBitSumsEqualThoseOfSimWorldBitForBit) {
   for (const Wire wire : {Wire::kFp16, Wire::kBf16}) {
     for (const int size : {2, 3}) {
-      for (const std::size_t count : {std::size_t{1}, std::size_t{2}, std::size_t{1000}}) {
+      for (const std::size_t count : {std::size_t{1}, std::size_t{2}, std::size_t{1000}, std::size_t{400003}}) {
         Floats simulated;
         SimWorld({.ranks = size}).run([&](SimPort& net) {
           Floats values = values_of(net.rank(), count);

@@ -59,7 +59,7 @@ Looked look(int ranks, std::size_t d, SketchOptions options, double* truth = nul
     memory.leaving(s, found, sent);
     PickExchange exchange;
     Sparse lost;
-    const Sparse picked = exchange.pick(port, sent, memory.plan().k, Wire::kFp32, lost);
+    const Sparse picked = exchange.pick(port, sent, memory.plan().k, Wire::kFp32, Way::kOwners, lost);
     memory.follow_recall(s, picked);
     memory.apply(s, picked, sent, lost);
     seen[static_cast<std::size_t>(port.rank())] = {memory.recall(), memory.columns(), memory.plan().k};

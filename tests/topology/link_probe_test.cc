@@ -21,13 +21,16 @@ std::vector<LinkCosts> probe(const SimWorldOptions& options) {
 
 TEST(LinkProbe, FindsLatencyAndRateOfTheLink) {
   for (const double bytes_per_s : {2e4, 12.5e6, 1e9}) {
-    SimWorldOptions options;
-    options.link = {0.0003, bytes_per_s};
-    for (const LinkCosts& costs : probe(options)) {
-      EXPECT_NEAR(costs.gather.s_per_byte * bytes_per_s, 1.0, 0.01);
-      EXPECT_NEAR(costs.gather.latency_s, 0.0003, 1e-6);
-      EXPECT_NEAR(costs.sum.s_per_byte * bytes_per_s, 1.0, 0.01);
-      EXPECT_NEAR(costs.sum.latency_s, 0.0006, 1e-6) << "two delays";
+    for (const int ranks : {2, 3}) {
+      SimWorldOptions options;
+      options.ranks = ranks;
+      options.link = {0.0003, bytes_per_s};
+      for (const LinkCosts& costs : probe(options)) {
+        EXPECT_NEAR(costs.gather.s_per_byte * bytes_per_s, ranks - 1.0, 0.01 * ranks);
+        EXPECT_NEAR(costs.gather.latency_s, 0.0003, 1e-6);
+        EXPECT_NEAR(costs.sum.s_per_byte * bytes_per_s, 2 * (ranks - 1.0) / ranks, 0.01);
+        EXPECT_NEAR(costs.sum.latency_s, ranks == 2 ? 0.0003 : 0.0006, 1e-6) << "one delay of two, else two";
+      }
     }
   }
 }

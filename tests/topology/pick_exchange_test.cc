@@ -15,6 +15,11 @@
 namespace slipstream {
 namespace {
 
+const std::vector<std::pair<Wire, Way>> kWays = {{Wire::kFp32, Way::kOwners},
+                                                 {Wire::kBf16, Way::kOwners},
+                                                 {Wire::kFp32, Way::kEverybody},
+                                                 {Wire::kBf16, Way::kEverybody}};
+
 std::vector<float> values_of(int rank, std::size_t count, Wire wire) {
   Rng random(7, static_cast<std::uint64_t>(rank));
   std::vector<float> values(count);
@@ -53,7 +58,7 @@ std::vector<RankOutcome> run(int ranks, const std::function<void(SimPort&)>& bod
 }
 
 TEST(PickExchange, EveryRankHoldsTheLargestSumsOfEveryShare) {
-  for (const Wire wire : {Wire::kFp32, Wire::kBf16}) {
+  for (const auto& [wire, way] : kWays) {
     for (const int ranks : {1, 2, 3, 4, 7}) {
       for (const auto& [count, picks] : {std::pair<std::size_t, std::size_t>{0, 0},
                                          {1, 1},
@@ -67,11 +72,11 @@ TEST(PickExchange, EveryRankHoldsTheLargestSumsOfEveryShare) {
         const auto want = reference(sums_of(ranks, count, wire), picks, static_cast<std::size_t>(ranks));
         std::vector<Sparse> got(static_cast<std::size_t>(ranks));
         std::vector<double> lost(count);
-        run(ranks, [&, picks = picks, count = count](SimPort& port) {
+        run(ranks, [&, wire = wire, way = way, picks = picks, count = count](SimPort& port) {
           PickExchange exchange;
           Sparse remainders;
           const auto values = values_of(port.rank(), count, wire);
-          got[static_cast<std::size_t>(port.rank())] = exchange.pick(port, values, picks, wire, remainders);
+          got[static_cast<std::size_t>(port.rank())] = exchange.pick(port, values, picks, wire, way, remainders);
           for (std::size_t j = 0; j < remainders.indices.size(); ++j) {
             EXPECT_EQ(static_cast<int>(remainders.indices[j]) % ranks, port.rank());
             lost[remainders.indices[j]] += remainders.values[j];
@@ -104,7 +109,8 @@ TEST(PickExchange, PicksWhatPickBySharesPicksOfTheWholeSums) {
     run(ranks, [&](SimPort& port) {
       PickExchange exchange;
       Sparse lost;
-      const Sparse got = exchange.pick(port, values_of(port.rank(), sums.size(), Wire::kFp32), 77, Wire::kFp32, lost);
+      const Sparse got =
+          exchange.pick(port, values_of(port.rank(), sums.size(), Wire::kFp32), 77, Wire::kFp32, Way::kOwners, lost);
       EXPECT_EQ(got.indices, want.indices);
     });
   }
@@ -116,23 +122,26 @@ TEST(PickExchange, OneRankPicksTheTrueTopK) {
   run(1, [&](SimPort& port) {
     PickExchange exchange;
     Sparse lost;
-    EXPECT_EQ(exchange.pick(port, values, 40, Wire::kFp32, lost).indices, want.indices);
+    EXPECT_EQ(exchange.pick(port, values, 40, Wire::kFp32, Way::kOwners, lost).indices, want.indices);
   });
 }
 
-TEST(PickExchange, SendsTheBytesItsFormulaSaysInTwoDelays) {
-  for (const Wire wire : {Wire::kFp32, Wire::kBf16}) {
+TEST(PickExchange, SendsTheBytesItsFormulaSaysInTwoDelaysOrOne) {
+  for (const auto& [wire, way] : kWays) {
     for (const int ranks : {2, 3, 16}) {
-      const auto outcomes = run(ranks, [&](SimPort& port) {
+      const auto outcomes = run(ranks, [&, wire = wire, way = way](SimPort& port) {
         MeteredFabric metered(port);
         PickExchange exchange;
         Sparse lost;
-        exchange.pick(metered, values_of(port.rank(), 1001, wire), 250, wire, lost);
-        EXPECT_DOUBLE_EQ(metered.take().bytes_sent, PickExchange::bytes_sent(1001, 250, ranks, wire));
+        exchange.pick(metered, values_of(port.rank(), 1001, wire), 250, wire, way, lost);
+        EXPECT_DOUBLE_EQ(metered.take().bytes_sent, PickExchange::bytes_sent(1001, 250, ranks, wire, way));
       });
       const double width = static_cast<double>(wire_width(wire));
-      const double bytes = (ranks - 1.0) / ranks * (1001 * width + 250 * width + 1001.0 / 8);
-      EXPECT_NEAR(outcomes[0].ended_at, 2 * LinkModel{}.latency_s + bytes / LinkModel{}.bytes_per_s, 3e-6);
+      const bool whole = way == Way::kEverybody;
+      const double bytes =
+          whole ? (ranks - 1.0) * 1001 * width : (ranks - 1.0) / ranks * (1001 * width + 250 * width + 1001.0 / 8);
+      EXPECT_NEAR(outcomes[0].ended_at, (whole ? 1 : 2) * LinkModel{}.latency_s + bytes / LinkModel{}.bytes_per_s,
+                  3e-6);
     }
   }
 }
@@ -142,7 +151,7 @@ TEST(PickExchange, RefusesMorePicksThanValues) {
                    [](SimPort& port) {
                      PickExchange exchange;
                      Sparse lost;
-                     exchange.pick(port, std::vector<float>(3), 4, Wire::kFp32, lost);
+                     exchange.pick(port, std::vector<float>(3), 4, Wire::kFp32, Way::kOwners, lost);
                    }),
                Error);
 }

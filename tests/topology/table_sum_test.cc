@@ -19,8 +19,16 @@ std::vector<float> values_of(int rank, std::size_t count) {
   return values;
 }
 
+std::vector<std::pair<int, Way>> every_way(const std::vector<int>& sizes) {
+  std::vector<std::pair<int, Way>> all;
+  for (const int ranks : sizes) {
+    for (const Way way : {Way::kOwners, Way::kEverybody}) all.emplace_back(ranks, way);
+  }
+  return all;
+}
+
 TEST(TableSum, AllRanksHoldTheSameBitsNearTheSumsAndSendTheBytesOfItsFormula) {
-  for (const int ranks : {1, 2, 3, 4, 7}) {
+  for (const auto& [ranks, way] : every_way({1, 2, 3, 4, 7})) {
     for (const auto& [cells, exact] : {std::pair<std::size_t, std::size_t>{0, 0}, {0, 3}, {1, 0}, {5, 1}, {1001, 50}}) {
       std::vector<double> want(cells + exact);
       for (int r = 0; r < ranks; ++r) {
@@ -30,11 +38,11 @@ TEST(TableSum, AllRanksHoldTheSameBitsNearTheSumsAndSendTheBytesOfItsFormula) {
       std::vector<std::vector<float>> got(static_cast<std::size_t>(ranks));
       SimWorldOptions options;
       options.ranks = ranks;
-      SimWorld(options).run([&, cells = cells, exact = exact](SimPort& port) {
+      SimWorld(options).run([&, ranks = ranks, way = way, cells = cells, exact = exact](SimPort& port) {
         MeteredFabric metered(port);
         auto values = values_of(port.rank(), cells + exact);
-        TableSum().sum(metered, std::span(values).first(cells), std::span(values).last(exact));
-        EXPECT_DOUBLE_EQ(metered.take().bytes_sent, TableSum::bytes_sent(cells, exact, ranks));
+        TableSum().sum(metered, std::span(values).first(cells), std::span(values).last(exact), way);
+        EXPECT_DOUBLE_EQ(metered.take().bytes_sent, TableSum::bytes_sent(cells, exact, ranks, way));
         got[static_cast<std::size_t>(port.rank())] = values;
       });
       for (const auto& other : got) ASSERT_EQ(other, got[0]);
@@ -46,15 +54,20 @@ TEST(TableSum, AllRanksHoldTheSameBitsNearTheSumsAndSendTheBytesOfItsFormula) {
   }
 }
 
-TEST(TableSum, TakesTwoDelays) {
-  SimWorldOptions options;
-  options.ranks = 16;
-  const auto outcomes = SimWorld(options).run([](SimPort& port) {
-    auto values = values_of(port.rank(), 16'000);
-    TableSum().sum(port, values, {});
-  });
-  const double bytes = 2 * 15.0 / 16 * 16'064;
-  EXPECT_NEAR(outcomes[0].ended_at, 2 * LinkModel{}.latency_s + bytes / LinkModel{}.bytes_per_s, 3e-6);
+TEST(TableSum, TakesTwoDelaysByOwnersAndOneToEverybody) {
+  for (const auto& [ranks, way] : every_way({2, 16})) {
+    SimWorldOptions options;
+    options.ranks = ranks;
+    const auto outcomes = SimWorld(options).run([way = way](SimPort& port) {
+      auto values = values_of(port.rank(), 16'000);
+      TableSum().sum(port, values, {}, way);
+    });
+    const int delays = way == Way::kEverybody ? 1 : 2;
+    const double bytes = TableSum::bytes_sent(16'000, 0, ranks, way);
+    EXPECT_NEAR(outcomes[0].ended_at, delays * LinkModel{}.latency_s + bytes / LinkModel{}.bytes_per_s, 3e-6);
+    const double record = way == Way::kEverybody ? 16'004 : 2.0 * (16'000 / ranks + 4);  // a cell each, and a scale
+    EXPECT_DOUBLE_EQ(bytes, (ranks - 1) * record);
+  }
 }
 
 }  // namespace
