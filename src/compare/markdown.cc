@@ -49,19 +49,18 @@ std::string row_line(const GridSpec& grid, const Row& row, const RowResult& resu
   std::string name = plain(row.contender) + (row.peer ? " (peer)" : "");
   if (result.failed > 0) name += fmt::format(", failed {} of {}", result.failed, row.cells.size());
   if (result.missing > 0) name += fmt::format(", not run {} of {}", result.missing, row.cells.size());
-  const auto percent = [](double share) { return std::isfinite(share) ? fixed_text(100 * share, 0) + " %" : "–"; };
   std::vector<std::string> cells = {name,
                                     with_range(score_text(result), score_range(result)),
                                     difference_text(result),
                                     with_range(fixed_text(result.step_ms.middle, 1), step_range(result)),
                                     ratio_text(result.over_dense.middle),
                                     ratio_text(result.over_16_bit.middle),
-                                    percent(result.efficiency),
+                                    percent_text(result.efficiency),
                                     ms(result.phases.compute_ms),
                                     ms(result.phases.update_ms),
                                     ms(result.phases.encode_ms),
                                     ms(result.phases.waiting_ms),
-                                    percent(result.hidden),
+                                    percent_text(result.hidden),
                                     bytes_text(result.bytes_sent),
                                     fixed_text(result.bytes_of_dense, 3)};
   if (shown.target) cells.push_back(target_text(grid, result));

@@ -69,10 +69,9 @@ std::string row_html(const GridSpec& grid, const Row& row, const RowResult& resu
   html += cell(fixed_text(result.step_ms.middle, 1) + small(step_range(result)), "n");
   html += cell(ratio_text(result.over_dense.middle), "n");
   html += cell(ratio_text(result.over_16_bit.middle), "n");
-  const auto percent = [](double share) { return std::isfinite(share) ? fixed_text(100 * share, 0) + " %" : "–"; };
-  html += cell(percent(result.efficiency), "n");
+  html += cell(percent_text(result.efficiency), "n");
   html += cell(phase_bar(result.phases), "split");
-  html += cell(percent(result.hidden), "n");
+  html += cell(percent_text(result.hidden), "n");
   html +=
       cell(bytes_text(result.bytes_sent) +
                small(std::isfinite(result.bytes_of_dense) ? fixed_text(result.bytes_of_dense, 3) + " of dense" : ""),
@@ -144,7 +143,7 @@ GridPart grid_part(const Plan& plan, const Results& results, const CellOutcomes&
   const std::string about =
       "Contenders on the same model, samples and network. Ratios are taken inside one seed, then the median over the "
       "seeds.";
-  return {"Comparison", fmt::format("<section id=\"grid\"><h2>Comparison</h2><p>{}</p>\n{}</section>\n", about, html),
+  return {"Comparison", fmt::format("<section id=\"grid\"><h2>Contenders</h2><p>{}</p>\n{}</section>\n", about, html),
           data.dump(-1, ' ', true, json::error_handler_t::replace)};
 }
 

@@ -121,12 +121,15 @@ Ending run_plan(const Plan& plan, const CellFolder& folder, const RunRules& rule
       return Ending::kTimeOver;
     }
     const Cell& cell = plan.cells[waiting[i]];
-    double later = 0;
-    for (std::size_t j = i + 1; j < waiting.size(); ++j) later += known.expect(plan, plan.cells[waiting[j]]);
+    const auto later = [&] {  // what comes after it takes so long
+      double seconds = 0;
+      for (std::size_t j = i + 1; j < waiting.size(); ++j) seconds += known.expect(plan, plan.cells[waiting[j]]);
+      return seconds;
+    };
     const double cell_began = clock.now();
     const bool ended = folder.run(rules.program, cell, rules.timeout_seconds, [&] {
       const double seconds = clock.now() - cell_began;
-      const double left = later + std::max(0.0, known.expect(plan, cell) - seconds);
+      const double left = later() + std::max(0.0, known.expect(plan, cell) - seconds);
       progress.show(fmt::format("{}/{} {} left  {} {}", i + 1, waiting.size(), clock_text(left), clock_text(seconds),
                                 plan.cell_text(cell)));
     });
@@ -137,7 +140,7 @@ Ending run_plan(const Plan& plan, const CellFolder& folder, const RunRules& rule
     }
     if (const auto seconds = folder.finished_seconds(cell)) known.add(plan, cell, *seconds);
     progress.say(fmt::format("{}/{} {}\n      {}; {} left", i + 1, waiting.size(), plan.cell_text(cell),
-                             told(folder.outcome(plan, cell)), clock_text(later)));
+                             told(folder.outcome(plan, cell)), clock_text(later())));
   }
   return Ending::kComplete;
 }

@@ -79,9 +79,9 @@ std::string summary_row(const Run& run, std::size_t index, const std::vector<Run
   html += cell(result_cell(run), "n");
   html += cell(fixed_text(run.step_ms_median, 1) + small(fixed_text(run.samples_per_second, 0) + " samples/s"), "n");
   html += cell(speedup_cell(run, runs), "n");
-  html += cell(fixed_text(100 * run.efficiency, 0) + " %", "n");
+  html += cell(percent_text(run.efficiency), "n");
   html += cell(phase_bar(run.mean), "split");
-  html += cell(fixed_text(100 * run.hidden_fraction, 0) + " %", "n");
+  html += cell(percent_text(run.hidden_fraction), "n");
   html += cell(bytes_text(run.bytes_sent_per_step), "n");
   html += cell(std::to_string(run.workers) + (run.servers > 0 ? fmt::format(" + {}", run.servers) : "") +
                    small(run.network.empty() ? "not shaped" : run.network),

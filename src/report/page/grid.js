@@ -41,7 +41,7 @@ function makeGrid(grid, figure, scale, colour) {
     const point = quantity.key === "score";
     canvas.parentNode.style.height = 84 + 30 * shown.length + "px";
     const least = Math.min(...spreads.map((s) => s[1])), most = Math.max(...spreads.map((s) => s[2]));
-    const room = Math.max(0.15 * (most - least), 0.002 * Math.abs(most));
+    const room = Math.max(0.15 * (most - least), 0.01 * Math.abs(most));  // noise must not look like a difference
     return new Chart(canvas, {
       type: point ? "line" : "bar", plugins: [whiskers],
       data: { labels: shown.map((row) => row.contender),
