@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The peer of `slipstream compare`: what a user would run today, PyTorch's DistributedDataParallel over Gloo.
 
-Takes the flags of `slipstream train` that it knows and refuses the others: the same images in the same order, the same
+Takes the flags of `slipstream train` that it knows and refuses the others: the same samples in the same order, the same
 first weights (where both are of the same torch), batch, optimizer, schedule and thread count. One process is one worker;
 RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which (as `slipstream lab` or torchrun set them), and
 GLOO_SOCKET_IFNAME picks the interface. Rank 0 prints one JSON line. Statistics leave out the first five steps, as
@@ -50,17 +50,118 @@ def read_idx(folder, name, dimensions):
 
 
 class Images:
-    """The train and test set, normalised by the mean and deviation of the training bytes."""
+    """Images normalised by the mean and deviation of the training bytes. The metric is the share that is right."""
+    metric = "test_accuracy"
 
-    def __init__(self, folder):
-        self.train, self.train_labels = read_idx(folder, "train-images-idx3-ubyte", 3), read_idx(folder, "train-labels-idx1-ubyte", 1)
-        self.test, self.test_labels = read_idx(folder, "t10k-images-idx3-ubyte", 3), read_idx(folder, "t10k-labels-idx1-ubyte", 1)
-        values = self.train.double()
+    def __init__(self, args):
+        self.args = args
+        parts = [[read_idx(args.data or FASHION_MNIST, f"{part}-{kind}-idx{dimensions}-ubyte", dimensions)
+                  for kind, dimensions in (("images", 3), ("labels", 1))] for part in ("train", "t10k")]
+        self.train, self.test = parts
+        self.count = len(self.train[1])
+        values = self.train[0].double()
         self.mean, self.deviation = values.mean().item(), values.std(unbiased=False).item()
 
-    def batch(self, images, labels, chosen):
-        pixels = images[chosen].unsqueeze(1).float()
-        return pixels.mul_(1 / self.deviation).add_(-self.mean / self.deviation), labels[chosen].long()
+    def batch(self, chosen, epoch):
+        return self.gather(self.train, chosen)
+
+    def tests(self, rank, size):
+        for chosen in torch.arange(rank, len(self.test[1]), size).split(250):
+            yield self.gather(self.test, chosen)
+
+    def gather(self, part, chosen):
+        pixels = part[0][chosen].unsqueeze(1).float()
+        return pixels.mul_(1 / self.deviation).add_(-self.mean / self.deviation), part[1][chosen].long()
+
+    def make_model(self):
+        height, width = self.train[0].shape[1:]
+        classes = int(self.train[1].max()) + 1
+        if self.args.model == "mlp":
+            return nn.Sequential(nn.Flatten(), nn.Linear(height * width, 1024), nn.ReLU(), nn.Linear(1024, 1024),
+                                 nn.ReLU(), nn.Linear(1024, classes))
+        return nn.Sequential(nn.Conv2d(1, 32, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
+                             nn.Conv2d(32, 64, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
+                             nn.Flatten(), nn.Linear(64 * (height // 4) * (width // 4), 512), nn.ReLU(),
+                             nn.Linear(512, classes))
+
+
+class Text:
+    """Windows of characters, cut at another offset in every epoch. The metric is the mean loss of the last tenth."""
+    metric = "test_loss"
+
+    def __init__(self, args):
+        self.args = args
+        with open(args.data, encoding="utf-8", newline="") as file:
+            text = file.read()
+        vocabulary = {symbol: token for token, symbol in enumerate(sorted(set(text)))}
+        tokens = torch.tensor([vocabulary[symbol] for symbol in text])
+        self.symbols, cut = len(vocabulary), len(text) - len(text) // 10
+        self.train, self.test = tokens[:cut], tokens[cut:]
+        self.count = (len(self.train) - args.context) // args.context
+
+    def batch(self, chosen, epoch):
+        offset = (Random(self.args.seed, epoch, 2).next() * self.args.context) >> 64
+        return self.windows(self.train, offset + chosen * self.args.context)
+
+    def tests(self, rank, size):
+        for chosen in torch.arange(rank, (len(self.test) - 1) // self.args.context, size).split(64):
+            yield self.windows(self.test, chosen * self.args.context)
+
+    def windows(self, tokens, starts):
+        rows = tokens[starts[:, None] + torch.arange(self.args.context + 1)]
+        return rows[:, :-1], rows[:, 1:].flatten()
+
+    def make_model(self):
+        return Transformer(self.symbols, self.args)
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.attended = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.wide = nn.Linear(width, 4 * width)
+        self.narrow = nn.Linear(4 * width, width)
+
+    def forward(self, x, future):
+        n, length, width = x.shape
+        parts = self.query_key_value(self.norm1(x)).view(n, length, 3, self.heads, width // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        scores = (query @ key.transpose(2, 3) / math.sqrt(width // self.heads)).masked_fill(future, -math.inf)
+        mixed = torch.softmax(scores, -1) @ value
+        x = x + self.attended(mixed.transpose(1, 2).reshape(n, length, width))
+        return x + self.narrow(nn.functional.gelu(self.wide(self.norm2(x))))
+
+
+class Transformer(nn.Module):
+    """That of src/task/models.cc; parts are made in the same order, so that the same seed draws the same weights."""
+
+    def __init__(self, symbols, args):
+        super().__init__()
+        self.symbols = nn.Embedding(symbols, args.width)
+        self.positions = nn.Embedding(args.context, args.width)
+        norm, head = nn.LayerNorm(args.width), nn.Linear(args.width, symbols, bias=False)
+        self.blocks = nn.ModuleList(Block(args.width, args.heads) for _ in range(args.depth))
+        self.norm, self.head = norm, head
+        self.future = torch.ones(args.context, args.context, dtype=torch.bool).triu(1)
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if parameter.dim() == 2:
+                    parameter.normal_(0, 0.02)
+                if name.endswith("bias"):
+                    parameter.zero_()
+            for block in self.blocks:
+                for layer in (block.attended, block.narrow):
+                    layer.weight.mul_(1 / math.sqrt(2 * args.depth))
+
+    def forward(self, tokens):
+        x = self.symbols(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x, self.future)
+        return self.head(self.norm(x)).flatten(0, 1)
 
 
 def mix(x):
@@ -69,43 +170,40 @@ def mix(x):
     return x ^ (x >> 31)
 
 
+class Random:
+    """The generator of src/base/rng.h."""
+
+    def __init__(self, seed, *parts):
+        key = mix((seed + GOLDEN) & WORD)
+        for n, part in enumerate((*parts, *(0,) * (3 - len(parts)))):
+            key = mix((key if n == 0 else (key + GOLDEN) & WORD) ^ part)
+        self.key, self.count = key, 0
+
+    def next(self):
+        self.count += 1
+        return mix((self.key + GOLDEN * self.count) & WORD)
+
+
 def epoch_order(count, seed, epoch):
     """The order of an epoch's samples: that of src/task/sampler.cc."""
-    key = mix(mix((seed + GOLDEN) & WORD) ^ epoch)
-    for part in (1, 0):
-        key = mix(((key + GOLDEN) & WORD) ^ part)
-    order = list(range(count))
-    for n, i in enumerate(range(count - 1, 0, -1), start=1):
-        at = (mix((key + GOLDEN * n) & WORD) * (i + 1)) >> 64
+    random, order = Random(seed, epoch, 1), list(range(count))
+    for i in range(count - 1, 0, -1):
+        at = (random.next() * (i + 1)) >> 64
         order[i], order[at] = order[at], order[i]
     return torch.tensor(order)
 
 
-def batches(images, args, rank, size):
+def batches(data, args, rank, size):
     """Endless batches of this rank: of every global batch the rank-th part."""
-    count, together = len(images.train_labels), args.batch * size
-    if together > count:
-        sys.exit(f"error: --batch {args.batch} for each of {size} workers does not fit {count} samples")
+    together = args.batch * size
+    if together > data.count:
+        sys.exit(f"error: --batch {args.batch} for each of {size} workers does not fit {data.count} samples")
     epoch = 0
     while True:
-        order = epoch_order(count, args.seed, epoch)
-        for first in range(0, count - together + 1, together):
-            chosen = order[first + rank * args.batch:first + (rank + 1) * args.batch]
-            yield images.batch(images.train, images.train_labels, chosen)
+        order = epoch_order(data.count, args.seed, epoch)
+        for first in range(0, data.count - together + 1, together):
+            yield data.batch(order[first + rank * args.batch:first + (rank + 1) * args.batch], epoch)
         epoch += 1
-
-
-def make_model(name, images, seed):
-    torch.manual_seed(seed)
-    height, width = images.train.shape[1:]
-    classes = int(images.train_labels.max()) + 1
-    if name == "mlp":
-        return nn.Sequential(nn.Flatten(), nn.Linear(height * width, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(),
-                             nn.Linear(1024, classes))
-    return nn.Sequential(nn.Conv2d(1, 32, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
-                         nn.Conv2d(32, 64, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
-                         nn.Flatten(), nn.Linear(64 * (height // 4) * (width // 4), 512), nn.ReLU(),
-                         nn.Linear(512, classes))
 
 
 def make_optimizer(args, model):
@@ -130,31 +228,32 @@ def rate_at(args, step, steps, base):
     return base
 
 
-def evaluate(model, images, rank, size):
-    """The share of the test set that is right; every rank looks at a part of it, with its own weights."""
+def evaluate(model, data, rank, size):
+    """The metric of the test set; every rank looks at a part of it, with its own weights."""
     model.eval()
-    right = 0
+    total = torch.zeros(3, dtype=torch.float64)  # right, summed loss, all
     with torch.no_grad():
-        for chosen in torch.arange(rank, len(images.test_labels), size).split(250):
-            pixels, labels = images.batch(images.test, images.test_labels, chosen)
-            right += (model(pixels).argmax(1) == labels).sum()
+        for inputs, targets in data.tests(rank, size):
+            logits = model(inputs)
+            total[0] += (logits.argmax(1) == targets).sum()
+            total[1] += nn.functional.cross_entropy(logits, targets, reduction="sum")
+            total[2] += len(targets)
     model.train()
-    total = torch.as_tensor(right, dtype=torch.int64).reshape(1)
     dist.all_reduce(total)
-    return total.item() / len(images.test_labels)
+    return (total[0 if data.metric == "test_accuracy" else 1] / total[2]).item()
 
 
-def train(model, optimizer, data, args, steps, evaluated=None):
+def train(model, optimizer, samples, args, steps, evaluated=None):
     """Milliseconds of every step, its losses, and evaluations as [step, seconds, value]."""
     milliseconds, losses, evaluations = [], [], []
     seconds, base = 0.0, [group["lr"] for group in optimizer.param_groups]
     start = time.perf_counter()
     for step in range(steps):
-        pixels, labels = next(data)
+        inputs, targets = next(samples)
         for group, rate in zip(optimizer.param_groups, base):
             group["lr"] = rate_at(args, step, steps, rate)
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(pixels), labels)
+        loss = nn.functional.cross_entropy(model(inputs), targets)
         loss.backward()
         if args.clip_norm > 0:
             nn.utils.clip_grad_norm_(model.parameters(), args.clip_norm)
@@ -209,19 +308,24 @@ def parse():
     parser.add_argument("--bucket-mb", type=int, default=0, help="size of all DDP buckets, default DDP's own (1, then "
                         "25); large enough for one bucket it keeps PowerSGD over Gloo from aborting")
     as_train = parser.add_argument_group("as `slipstream train` takes them")
-    as_train.add_argument("--task", choices=("fashion-mnist", "images"), default="fashion-mnist")
-    as_train.add_argument("--data", default=FASHION_MNIST)
-    as_train.add_argument("--model", choices=("mlp", "cnn"), default="cnn")
+    as_train.add_argument("--task", choices=("fashion-mnist", "images", "text"), default="fashion-mnist")
+    as_train.add_argument("--data", default="")
+    as_train.add_argument("--model", choices=("mlp", "cnn", "transformer"))
     as_train.add_argument("--optimizer", choices=("sgd", "adam", "adamw"), default="sgd")
     as_train.add_argument("--nesterov", action="store_true")
     as_train.add_argument("--lr-schedule", choices=("constant", "step", "cosine"), default="constant")
     for name, kind, default in (("seed", int, 1), ("steps", int, 0), ("epochs", int, 1), ("batch", int, 64),
+                                ("width", int, 128), ("depth", int, 2), ("heads", int, 4), ("context", int, 64),
                                 ("eval-every", int, 0), ("trace-steps", int, 0), ("lr", float, 0.0), ("momentum", float, 0.9),
                                 ("weight-decay", float, 0.0), ("beta1", float, 0.9), ("beta2", float, 0.999),
                                 ("eps", float, 1e-8), ("clip-norm", float, 0.0), ("lr-warmup-steps", int, 0),
                                 ("lr-step-every", int, 1), ("lr-step-gamma", float, 0.1), ("lr-final", float, 0.0)):
         as_train.add_argument("--" + name, type=kind, default=default)
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.model = args.model or ("transformer" if args.task == "text" else "cnn")
+    if (args.model == "transformer") != (args.task == "text"):
+        parser.error(f"--model {args.model} is not for --task {args.task}")
+    return args
 
 
 def main():
@@ -229,21 +333,22 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     rank, size = dist.get_rank(), dist.get_world_size()
-    images = Images(args.data)
-    steps = args.steps or args.epochs * (len(images.train_labels) // (args.batch * size))
-    model = make_model(args.model, images, args.seed)
-    next(batches(images, args, rank, size))  # so that nothing is done for the first time below
+    data = (Text if args.task == "text" else Images)(args)
+    steps = args.steps or args.epochs * (data.count // (args.batch * size))
+    torch.manual_seed(args.seed)
+    model = data.make_model()
+    next(batches(data, args, rank, size))  # so that nothing is done for the first time below
 
     # Compute alone, with the other ranks computing at the same time as they do later.
     dist.barrier()
     alone = copy.deepcopy(model)
-    compute, _, _ = train(alone, make_optimizer(args, alone), batches(images, args, rank, size), args, min(steps, 30))
+    compute, _, _ = train(alone, make_optimizer(args, alone), batches(data, args, rank, size), args, min(steps, 30))
     dist.barrier()
     trained, optimizer, finish = contender(args, model)
-    milliseconds, losses, evaluations = train(trained, optimizer, batches(images, args, rank, size), args, steps,
-                                              lambda: evaluate(model, images, rank, size))
+    milliseconds, losses, evaluations = train(trained, optimizer, batches(data, args, rank, size), args, steps,
+                                              lambda: evaluate(model, data, rank, size))
     finish()
-    accuracy = evaluate(model, images, rank, size)
+    result = evaluate(model, data, rank, size)
     seconds = sum(milliseconds) / 1000
     counted = milliseconds[SKIPPED:] if steps > SKIPPED else milliseconds
     if rank == 0:
@@ -258,10 +363,11 @@ def main():
             "step_ms_median": round(statistics.median(counted), 3),
             "compute_ms_median": round(statistics.median(compute[SKIPPED:] or compute), 3),
             "samples_per_second": round(1000 * args.batch * size * len(counted) / sum(counted), 2),
-            "final_loss": losses[-1] if math.isfinite(losses[-1]) else None, "test_accuracy": accuracy,
-            "evaluations": evaluations + [[steps, seconds, accuracy]], "losses": curve}), flush=True)
+            "final_loss": losses[-1] if math.isfinite(losses[-1]) else None, data.metric: result,
+            "evaluations": evaluations + [[steps, seconds, result]], "losses": curve}), flush=True)
     dist.barrier()  # rank 0 holds the store: nobody leaves before all are done
-    dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # taking Gloo down in order sometimes never ends
 
 
 if __name__ == "__main__":

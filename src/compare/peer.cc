@@ -99,8 +99,8 @@ Run peer_run(const std::string& printed, const std::string& peer, const std::str
     run.efficiency = number(told, "compute_ms_median") / run.step_ms_median;
     run.hidden_fraction = run.bytes_sent_per_step = run.bytes_received_per_step = std::nan("");
     run.final_loss = number(told, "final_loss");
-    run.metric = "test_accuracy";
-    run.metric_value = number(told, "test_accuracy");
+    run.metric = told.contains("test_loss") ? "test_loss" : "test_accuracy";
+    run.metric_value = number(told, run.metric.c_str());
     const double samples_per_step = static_cast<double>(run.batch * run.workers);
     run.losses = points<LossPoint>(told.at("losses"), samples_per_step, &LossPoint::loss);
     run.evaluations = points<EvaluationPoint>(told.at("evaluations"), samples_per_step, &EvaluationPoint::value);

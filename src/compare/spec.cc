@@ -235,7 +235,6 @@ void GridSpec::validate() const {
       fail<ConfigError>("peer {} runs in a lab, not on the link {}; use none for a network that is not shaped", peer,
                         kLoopback);
     }
-    if (by_loss()) fail<ConfigError>("peer {} trains on images only; leave the peers out of grid {}", peer, name);
   }
   for (const std::string& link : links) {
     if (link != kLoopback) LabSpec::parse(link);

@@ -11,8 +11,6 @@
 namespace slipstream {
 namespace {
 
-using slipstream::Run;
-
 struct Told {
   double accuracy, samples_per_second = 100, bytes = 4e6;
 };
@@ -151,7 +149,7 @@ TEST(Results, ClaimsHoldOrDoNot) {
 }
 
 TEST(Results, TheTimeToATargetIsThatOfTheFirstEvaluationThatIsAsGood) {
-  Run run = made_run("ssgd", {0.9});
+  slipstream::Run run = made_run("ssgd", {0.9});
   run.evaluations = {{{10, 1.5, 0}, 0.5}, {{20, 3.0, 0}, 0.85}, {{30, 4.5, 0}, 0.84}, {{40, 6.0, 0}, 0.9}};
   EXPECT_EQ(seconds_to_target(run, 0.85), 3.0);
   EXPECT_EQ(seconds_to_target(run, 0.86), 6.0);
