@@ -3,8 +3,8 @@
 """The peer of `slipstream compare`: what a user would run today, PyTorch's DistributedDataParallel over Gloo.
 
 Takes the flags of `slipstream train` that it knows and refuses the others: the same samples in the same order, the same
-first weights (where both are of the same torch), batch, optimizer, schedule and thread count. One process is one worker;
-RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which (as `slipstream lab` or torchrun set them), and
+first weights (where both are of the same torch), batch, optimizer, schedule and thread count. One process is one
+worker; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which (as `slipstream lab` or torchrun set them), and
 GLOO_SOCKET_IFNAME picks the interface. Rank 0 prints one JSON line. Statistics leave out the first five steps, as
 Slipstream's do.
 """
@@ -302,9 +302,10 @@ def known_hook(text):
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-    parser.add_argument("--hook", type=known_hook, default="none", help=f"DDP's communication hook: {', '.join(HOOKS)}; "
-                        + "; ".join(f"{name}STRATEGY: {what}" for name, what in OURS.items()))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     allow_abbrev=False)
+    parser.add_argument("--hook", type=known_hook, default="none",
+                        help=f"DDP's communication hook: {', '.join(HOOKS)}; " + "; ".join(f"{name}STRATEGY: {what}" for name, what in OURS.items()))
     parser.add_argument("--bucket-mb", type=int, default=0, help="size of all DDP buckets, default DDP's own (1, then "
                         "25); large enough for one bucket it keeps PowerSGD over Gloo from aborting")
     as_train = parser.add_argument_group("as `slipstream train` takes them")
@@ -315,8 +316,10 @@ def parse():
     as_train.add_argument("--nesterov", action="store_true")
     as_train.add_argument("--lr-schedule", choices=("constant", "step", "cosine"), default="constant")
     for name, kind, default in (("seed", int, 1), ("steps", int, 0), ("epochs", int, 1), ("batch", int, 64),
-                                ("width", int, 128), ("depth", int, 2), ("heads", int, 4), ("context", int, 64),
-                                ("eval-every", int, 0), ("trace-steps", int, 0), ("lr", float, 0.0), ("momentum", float, 0.9),
+                                ("width", int, 128), ("depth", int, 2), ("heads", int, 4),
+                                ("context", int, 64),
+                                ("eval-every", int, 0), ("trace-steps", int, 0), ("lr", float, 0.0),
+                                ("momentum", float, 0.9),
                                 ("weight-decay", float, 0.0), ("beta1", float, 0.9), ("beta2", float, 0.999),
                                 ("eps", float, 1e-8), ("clip-norm", float, 0.0), ("lr-warmup-steps", int, 0),
                                 ("lr-step-every", int, 1), ("lr-step-gamma", float, 0.1), ("lr-final", float, 0.0)):

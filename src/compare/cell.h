@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// CellFolder: the cells of a plan on disk, OUT/cells/KEY each, and how one is run. A cell's folder holds what `slipstream
-// train` left there, the words of its processes (log.txt, stdout.txt) and, once it has ended by itself, cell.json: the
-// command, how long it took, and why it failed if it did. A cell that was killed with the plan has no cell.json and never
-// ran.
+// CellFolder: the cells of a plan on disk, OUT/cells/KEY each, and how one is run. A cell's folder holds what
+// `slipstream train` left there, the words of its processes (log.txt, stdout.txt) and, once it has ended by itself,
+// cell.json: the command, how long it took, and why it failed if it did. A cell that was killed with the plan has no
+// cell.json and never ran.
 //
 // One child at a time, one compute thread per worker. No child outlives this process.
 #pragma once
@@ -40,7 +40,7 @@ class CellFolder {
   // As a shell takes it: `program` is what starts this program.
   std::vector<std::string> command(const std::vector<std::string>& program, const Cell& cell) const;
 
-  // Runs it, whatever was there before. False: it was interrupted, and never ran. `tick` is called several times a second.
+  // Runs it, whatever was there before. False: it was interrupted, and never ran. `tick` comes several times a second.
   bool run(const std::vector<std::string>& program, const Cell& cell, double timeout_seconds,
            const std::function<void()>& tick) const;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plan: the cells of some grids, in the order in which they run, and the rows they belong to. A row is one contender in
-// one scenario (model, link, number of workers); its cells are the seeds and repeats. All contenders of a seed and repeat
-// come before the next ones, so that whatever else the machine does hits them alike, and so that a plan that was stopped
-// still compares like with like.
+// Plan: the cells of some grids, in the order in which they run, and the rows they belong to. A row is one contender
+// in one scenario (model, link, number of workers); its cells are the seeds and repeats. All contenders of a seed and
+// repeat come before the next ones, so that whatever else the machine does hits them alike, and so that a plan that
+// was stopped still compares like with like.
 //
 // A cell is one command. Its key, the name of its folder, follows from the command alone: two grids that need the same
 // run share it, and a cell whose command changed is another cell. The program itself may change without it.

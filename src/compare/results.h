@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Results: what the cells of a plan came to, by row, and whether limits and claims hold. Ratios are taken inside one seed
-// and repeat, then their median: what else the machine did cancels out. Does no more than arithmetic: no files, no
-// processes.
+// Results: what the cells of a plan came to, by row, and whether limits and claims hold. Ratios are taken inside one
+// seed and repeat, then their median: what else the machine did cancels out. Does no more than arithmetic: no files,
+// no processes.
 #pragma once
 
 #include <cmath>

@@ -96,8 +96,13 @@ std::string plan_text(const Plan& plan, const CellFolder& folder, const std::vec
   std::string text;
   for (std::size_t i = 0; i < plan.cells.size(); ++i) {
     const Cell& cell = plan.cells[i];
+    const auto is_it = [&](std::size_t other) { return other != i && plan.cells[other].key == cell.key; };
     const bool runs = std::find(waiting.begin(), waiting.end(), i) != waiting.end();
-    text += fmt::format("{:>4}  {:<6} {:>7}  {}\n", i + 1, runs ? "to run" : "done",
+    const bool shared = std::any_of(waiting.begin(), waiting.end(), is_it);
+    text += fmt::format("{:>4}  {:<6} {:>7}  {}\n", i + 1,
+                        runs     ? "to run"
+                        : shared ? "shared"
+                                 : "done",
                         clock_text(known.expect(plan, cell)), plan.cell_text(cell));
   }
   return text + fmt::format("{} cells, {} to run: about {}{}\n", plan.cells.size(), waiting.size(), clock_text(seconds),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the columns of a comparison say, as plain text: for the Markdown table and for the page alike. A value that is not
-// known is a dash.
+// What the columns of a comparison say, as plain text: for the Markdown table and for the page alike. A value that is
+// not known is a dash.
 #pragma once
 
 #include <string>

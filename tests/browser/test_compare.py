@@ -99,10 +99,11 @@ def test_the_page_does_not_scroll_sideways(browser, page, width):
 
 
 def test_light_and_dark(browser, page):
-    light, drawn = paper(browser), browser.execute_script("return arguments[0].toDataURL()", canvases(browser, "#grid")[0])
+    light, bars = paper(browser), canvases(browser, "#grid")[0]
+    drawn = browser.execute_script("return arguments[0].toDataURL()", bars)
     browser.find_element(By.ID, "theme").click()
     assert paper(browser) != light
-    assert browser.execute_script("return arguments[0].toDataURL()", canvases(browser, "#grid")[0]) != drawn
+    assert browser.execute_script("return arguments[0].toDataURL()", bars) != drawn
 
 
 def test_every_heading_explains_itself(browser):

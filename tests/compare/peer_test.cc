@@ -22,9 +22,11 @@ TEST(Peer, IsAHookOfDdpPerhapsWithTheSizeOfItsBuckets) {
 
 TEST(Peer, WhatItPrintsIsARunWithoutBytesAndPhases) {
   const std::string line =
-      R"({"peer": "ddp-none", "torch": "1.13", "task": "fashion-mnist", "model": "mlp", "parameters": 10, "workers": 2,)"
+      R"({"peer": "ddp-none", "torch": "1.13", "task": "fashion-mnist", "model": "mlp", "parameters": 10,)"
+      R"( "workers": 2,)"
       R"( "batch": 64, "steps": 20, "seed": 3, "wall_seconds": 4, "step_ms_median": 200, "compute_ms_median": 50,)"
-      R"( "samples_per_second": 640, "final_loss": 0.5, "test_accuracy": 0.8, "evaluations": [[10, 2.0, 0.7], [20, 4.0, 0.8]],)"
+      R"( "samples_per_second": 640, "final_loss": 0.5, "test_accuracy": 0.8,)"
+      R"( "evaluations": [[10, 2.0, 0.7], [20, 4.0, 0.8]],)"
       R"( "losses": [[1, 0.2, 2.3], [2, 0.4, null]]})";
   const slipstream::Run run = peer_run("a warning\n" + line + "\n", "ddp", "100mbit");
   EXPECT_EQ(run.strategy, "ddp");

@@ -70,6 +70,7 @@ TEST_F(Cells, ACommandThatIsSharedRunsOnce) {
   GridSpec grid = plan_.grids[0];
   plan_ = make_plan({grid, grid}, "p");
   EXPECT_EQ(cells_to_run(plan_, folder_, {}).size(), 4U);
+  EXPECT_NE(plan_text(plan_, folder_, {}).find("5  shared"), std::string::npos);
   run_plan(plan_, folder_, rules(kTrains));
   EXPECT_EQ(log(), "ran\nran\nran\nran\n");
   for (const Cell& cell : plan_.cells) EXPECT_TRUE(folder_.outcome(plan_, cell)->run) << plan_.cell_text(cell);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <slipstream/base/error.h>
+#include <slipstream/strategy/registry.h>
 
 #include "task/files.h"
 
@@ -131,9 +132,16 @@ claims = [{kind = "no worse", of = ["lags", "gs"], value = 1}, {kind = "bytes", 
 }
 
 TEST_F(Spec, ThoseOfTheRepositoryAreUnderstood) {
+  const Registry registry = Registry::builtin();
   int grids = 0;
   for (const auto& entry : std::filesystem::directory_iterator(SLIPSTREAM_SOURCE_DIR "/bench/lab")) {
-    if (entry.path().extension() == ".toml") grids += static_cast<int>(read_spec(entry.path()).size());
+    if (entry.path().extension() != ".toml") continue;
+    for (const GridSpec& grid : read_spec(entry.path())) {
+      ++grids;
+      for (const std::string& strategy : grid.strategies) {
+        EXPECT_NO_THROW((void)registry.find(strategy_name(strategy))) << entry.path() << ": " << strategy;
+      }
+    }
   }
   EXPECT_GE(grids, 10);
 }

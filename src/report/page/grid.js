@@ -5,7 +5,6 @@
 // runs that are no comparison.
 //
 // Returns functions that draw one chart each; page.js calls them again when colours change.
-// eslint-disable-next-line no-unused-vars
 function makeGrid(grid, figure, scale, colour) {
   "use strict";
   if (!grid) return [];
