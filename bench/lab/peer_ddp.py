@@ -352,6 +352,9 @@ def main():
                                               lambda: evaluate(model, data, rank, size))
     finish()
     result = evaluate(model, data, rank, size)
+    mean = torch.tensor(losses, dtype=torch.float64)
+    dist.all_reduce(mean)
+    losses = (mean / size).tolist()
     seconds = sum(milliseconds) / 1000
     counted = milliseconds[SKIPPED:] if steps > SKIPPED else milliseconds
     if rank == 0:

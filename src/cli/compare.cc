@@ -60,7 +60,7 @@ GridSpec quick_grid() {
   if (NetNamespace::permitted()) grid.links = {"none", "100mbit"};
   grid.seeds = {1, 2};
   grid.target = 0.75;
-  grid.train = {"--steps", "48", "--eval-every", "8"};
+  grid.train = {"--steps", "40", "--eval-every", "8"};
   return grid;
 }
 
