@@ -23,6 +23,7 @@ read_part(html "${FOLDER}/page.html")
 read_part(css "${FOLDER}/page.css")
 read_part(js "${FOLDER}/page.js")
 read_part(timeline "${FOLDER}/timeline.js")
+read_part(grid "${FOLDER}/grid.js")
 read_part(chart "${CHART_JS}")
 file(WRITE "${OUTPUT}" "// Written by cmake/embed_page.cmake from src/report/page and ${CHART_JS}; edit those.
 #include \"report/report.h\"
@@ -33,7 +34,7 @@ const PageParts& page_parts() {
   static constexpr PageParts kParts{
       R\"page(${html})page\",
       R\"page(${css})page\",
-      R\"page(${timeline}${js})page\",
+      R\"page(${timeline}${grid}${js})page\",
       R\"page(${chart})page\"};
   return kParts;
 }

@@ -1,18 +1,22 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The peer: what a user would run today. PyTorch DistributedDataParallel over Gloo on Fashion-MNIST.
+"""The peer of `slipstream compare`: what a user would run today, PyTorch's DistributedDataParallel over Gloo.
 
-Same models, batch, optimizer and thread count as `slipstream train --task fashion-mnist`. One process is one worker;
-RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which (as `slipstream lab` or torchrun set them), and
-GLOO_SOCKET_IFNAME picks the interface. Rank 0 prints one JSON line. Needs Debian's python3-torch and
-dataset-fashion-mnist.
+Takes the flags of `slipstream train` that it knows and refuses the others: the same samples in the same order, the same
+first weights (where both are of the same torch), batch, optimizer, schedule and thread count. One process is one
+worker; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which (as `slipstream lab` or torchrun set them), and
+GLOO_SOCKET_IFNAME picks the interface. Rank 0 prints one JSON line. Statistics leave out the first five steps, as
+Slipstream's do.
 """
 import argparse
+import contextlib
 import copy
 import gzip
 import json
+import math
 import os
 import statistics
+import struct
 import sys
 import time
 
@@ -24,61 +28,245 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
-BATCH = 64
-MEAN, DEVIATION = 72.940, 90.021  # of the training images' bytes
+SKIPPED = 5  # first steps, which are not like the others: DDP rebuilds its buckets in them
+FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 HOOKS = ("none", "fp16", "powersgd1", "powersgd4")
 OURS = {"hook-": "slipstream.hook under DDP", "python-": "slipstream.Optimizer in the place of DDP"}
+WORD = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
 
 
-def read_idx(folder, name, header_bytes):
-    """The values of a gzipped IDX file as a flat byte tensor."""
+def read_idx(folder, name, dimensions):
+    """An IDX file, gzipped or not, as a byte tensor."""
     path = os.path.join(folder, name)
+    opener, path = (open, path) if os.path.exists(path) else (gzip.open, path + ".gz")
     try:
-        with gzip.open(path) as file:
+        with opener(path, "rb") as file:
             data = bytearray(file.read())
     except OSError as error:
-        sys.exit(f"cannot read {path}: {error}; install Debian's package dataset-fashion-mnist or give --data FOLDER")
-    return torch.frombuffer(data, dtype=torch.uint8)[header_bytes:]
+        sys.exit(f"error: cannot read {path}: {error}; install dataset-fashion-mnist or give --data FOLDER")
+    shape = struct.unpack(f">{dimensions}I", data[4:4 + 4 * dimensions])
+    return torch.frombuffer(data, dtype=torch.uint8)[4 + 4 * dimensions:].view(shape)
 
 
-def make_model(name):
-    if name == "mlp":
-        return nn.Sequential(nn.Flatten(), nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(),
-                             nn.Linear(1024, 10))
-    return nn.Sequential(nn.Conv2d(1, 32, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
-                         nn.Conv2d(32, 64, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
-                         nn.Flatten(), nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, 10))
+class Images:
+    """Images normalised by the mean and deviation of the training bytes. The metric is the share that is right."""
+    metric = "test_accuracy"
+
+    def __init__(self, args):
+        self.args = args
+        parts = [[read_idx(args.data or FASHION_MNIST, f"{part}-{kind}-idx{dimensions}-ubyte", dimensions)
+                  for kind, dimensions in (("images", 3), ("labels", 1))] for part in ("train", "t10k")]
+        self.train, self.test = parts
+        self.count = len(self.train[1])
+        values = self.train[0].double()
+        self.mean, self.deviation = values.mean().item(), values.std(unbiased=False).item()
+
+    def batch(self, chosen, epoch):
+        return self.gather(self.train, chosen)
+
+    def tests(self, rank, size):
+        for chosen in torch.arange(rank, len(self.test[1]), size).split(250):
+            yield self.gather(self.test, chosen)
+
+    def gather(self, part, chosen):
+        pixels = part[0][chosen].unsqueeze(1).float()
+        return pixels.mul_(1 / self.deviation).add_(-self.mean / self.deviation), part[1][chosen].long()
+
+    def make_model(self):
+        height, width = self.train[0].shape[1:]
+        classes = int(self.train[1].max()) + 1
+        if self.args.model == "mlp":
+            return nn.Sequential(nn.Flatten(), nn.Linear(height * width, 1024), nn.ReLU(), nn.Linear(1024, 1024),
+                                 nn.ReLU(), nn.Linear(1024, classes))
+        return nn.Sequential(nn.Conv2d(1, 32, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
+                             nn.Conv2d(32, 64, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
+                             nn.Flatten(), nn.Linear(64 * (height // 4) * (width // 4), 512), nn.ReLU(),
+                             nn.Linear(512, classes))
 
 
-def batches(folder, rank, size):
-    """Endless batches of this rank's share, in an order all ranks agree on."""
-    images = read_idx(folder, "train-images-idx3-ubyte.gz", 16).view(-1, 1, 28, 28)
-    labels = read_idx(folder, "train-labels-idx1-ubyte.gz", 8)
-    order = torch.Generator().manual_seed(1)
+class Text:
+    """Windows of characters, cut at another offset in every epoch. The metric is the mean loss of the last tenth."""
+    metric = "test_loss"
+
+    def __init__(self, args):
+        self.args = args
+        with open(args.data, encoding="utf-8", newline="") as file:
+            text = file.read()
+        vocabulary = {symbol: token for token, symbol in enumerate(sorted(set(text)))}
+        tokens = torch.tensor([vocabulary[symbol] for symbol in text])
+        self.symbols, cut = len(vocabulary), len(text) - len(text) // 10
+        self.train, self.test = tokens[:cut], tokens[cut:]
+        self.count = (len(self.train) - args.context) // args.context
+
+    def batch(self, chosen, epoch):
+        offset = (Random(self.args.seed, epoch, 2).next() * self.args.context) >> 64
+        return self.windows(self.train, offset + chosen * self.args.context)
+
+    def tests(self, rank, size):
+        for chosen in torch.arange(rank, (len(self.test) - 1) // self.args.context, size).split(64):
+            yield self.windows(self.test, chosen * self.args.context)
+
+    def windows(self, tokens, starts):
+        rows = tokens[starts[:, None] + torch.arange(self.args.context + 1)]
+        return rows[:, :-1], rows[:, 1:].flatten()
+
+    def make_model(self):
+        return Transformer(self.symbols, self.args)
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.attended = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.wide = nn.Linear(width, 4 * width)
+        self.narrow = nn.Linear(4 * width, width)
+
+    def forward(self, x, future):
+        n, length, width = x.shape
+        parts = self.query_key_value(self.norm1(x)).view(n, length, 3, self.heads, width // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        scores = (query @ key.transpose(2, 3) / math.sqrt(width // self.heads)).masked_fill(future, -math.inf)
+        mixed = torch.softmax(scores, -1) @ value
+        x = x + self.attended(mixed.transpose(1, 2).reshape(n, length, width))
+        return x + self.narrow(nn.functional.gelu(self.wide(self.norm2(x))))
+
+
+class Transformer(nn.Module):
+    """That of src/task/models.cc; parts are made in the same order, so that the same seed draws the same weights."""
+
+    def __init__(self, symbols, args):
+        super().__init__()
+        self.symbols = nn.Embedding(symbols, args.width)
+        self.positions = nn.Embedding(args.context, args.width)
+        norm, head = nn.LayerNorm(args.width), nn.Linear(args.width, symbols, bias=False)
+        self.blocks = nn.ModuleList(Block(args.width, args.heads) for _ in range(args.depth))
+        self.norm, self.head = norm, head
+        self.future = torch.ones(args.context, args.context, dtype=torch.bool).triu(1)
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if parameter.dim() == 2:
+                    parameter.normal_(0, 0.02)
+                if name.endswith("bias"):
+                    parameter.zero_()
+            for block in self.blocks:
+                for layer in (block.attended, block.narrow):
+                    layer.weight.mul_(1 / math.sqrt(2 * args.depth))
+
+    def forward(self, tokens):
+        x = self.symbols(tokens) + self.positions(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x, self.future)
+        return self.head(self.norm(x)).flatten(0, 1)
+
+
+def mix(x):
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & WORD
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & WORD
+    return x ^ (x >> 31)
+
+
+class Random:
+    """The generator of src/base/rng.h."""
+
+    def __init__(self, seed, *parts):
+        key = mix((seed + GOLDEN) & WORD)
+        for n, part in enumerate((*parts, *(0,) * (3 - len(parts)))):
+            key = mix((key if n == 0 else (key + GOLDEN) & WORD) ^ part)
+        self.key, self.count = key, 0
+
+    def next(self):
+        self.count += 1
+        return mix((self.key + GOLDEN * self.count) & WORD)
+
+
+def epoch_order(count, seed, epoch):
+    """The order of an epoch's samples: that of src/task/sampler.cc."""
+    random, order = Random(seed, epoch, 1), list(range(count))
+    for i in range(count - 1, 0, -1):
+        at = (random.next() * (i + 1)) >> 64
+        order[i], order[at] = order[at], order[i]
+    return torch.tensor(order)
+
+
+def batches(data, args, rank, size):
+    """Endless batches of this rank: of every global batch the rank-th part."""
+    together = args.batch * size
+    if together > data.count:
+        sys.exit(f"error: --batch {args.batch} for each of {size} workers does not fit {data.count} samples")
+    epoch = 0
     while True:
-        mine = torch.randperm(len(labels), generator=order)[rank::size]
-        for at in range(0, len(mine) - BATCH + 1, BATCH):
-            chosen = mine[at:at + BATCH]
-            yield images[chosen].float().sub_(MEAN).div_(DEVIATION), labels[chosen].long()
+        order = epoch_order(data.count, args.seed, epoch)
+        for first in range(0, data.count - together + 1, together):
+            yield data.batch(order[first + rank * args.batch:first + (rank + 1) * args.batch], epoch)
+        epoch += 1
 
 
-def sgd(model):
-    return torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+def make_optimizer(args, model):
+    rate = args.lr or (0.05 if args.optimizer == "sgd" else 0.001)
+    if args.optimizer == "sgd":
+        return torch.optim.SGD(model.parameters(), lr=rate, momentum=args.momentum, nesterov=args.nesterov,
+                               weight_decay=args.weight_decay)
+    kind = torch.optim.AdamW if args.optimizer == "adamw" else torch.optim.Adam
+    return kind(model.parameters(), lr=rate, betas=(args.beta1, args.beta2), eps=args.eps,
+                weight_decay=args.weight_decay)
 
 
-def train(model, optimizer, data, warmup, steps):
-    """Milliseconds of each step after the warm-up, and the last loss."""
-    milliseconds = []
-    for step in range(warmup + steps):
-        images, labels = next(data)
-        start = time.perf_counter()
+def rate_at(args, step, steps, base):
+    """As src/schedule/lr_schedule.cc has it."""
+    if step < args.lr_warmup_steps:
+        return base * (step + 1) / args.lr_warmup_steps
+    if args.lr_schedule == "step":
+        return base * args.lr_step_gamma ** (step // args.lr_step_every)
+    if args.lr_schedule == "cosine":
+        way = (step - args.lr_warmup_steps) / max(1, steps - args.lr_warmup_steps)
+        return args.lr_final + (base - args.lr_final) * 0.5 * (1 + math.cos(math.pi * way))
+    return base
+
+
+def evaluate(model, data, rank, size):
+    """The metric of the test set; every rank looks at a part of it, with its own weights."""
+    model.eval()
+    total = torch.zeros(3, dtype=torch.float64)  # right, summed loss, all
+    with torch.no_grad():
+        for inputs, targets in data.tests(rank, size):
+            logits = model(inputs)
+            total[0] += (logits.argmax(1) == targets).sum()
+            total[1] += nn.functional.cross_entropy(logits, targets, reduction="sum")
+            total[2] += len(targets)
+    model.train()
+    dist.all_reduce(total)
+    return (total[0 if data.metric == "test_accuracy" else 1] / total[2]).item()
+
+
+def train(model, optimizer, samples, args, steps, evaluated=None):
+    """Milliseconds of every step, its losses, and evaluations as [step, seconds, value]."""
+    milliseconds, losses, evaluations = [], [], []
+    seconds, base = 0.0, [group["lr"] for group in optimizer.param_groups]
+    start = time.perf_counter()
+    for step in range(steps):
+        inputs, targets = next(samples)
+        for group, rate in zip(optimizer.param_groups, base):
+            group["lr"] = rate_at(args, step, steps, rate)
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(images), labels)
+        loss = nn.functional.cross_entropy(model(inputs), targets)
         loss.backward()
+        if args.clip_norm > 0:
+            nn.utils.clip_grad_norm_(model.parameters(), args.clip_norm)
         optimizer.step()
-        if step >= warmup:
-            milliseconds.append(1000 * (time.perf_counter() - start))
-    return milliseconds, loss.item()
+        losses.append(loss.item())
+        now = time.perf_counter()
+        milliseconds.append(1000 * (now - start))
+        seconds += now - start
+        if evaluated and args.eval_every and (step + 1) % args.eval_every == 0 and step + 1 < steps:
+            evaluations.append([step + 1, seconds, evaluated()])
+            now = time.perf_counter()
+        start = now
+    return milliseconds, losses, evaluations
 
 
 def wrap(model, hook, bucket_mb):
@@ -97,13 +285,14 @@ def wrap(model, hook, bucket_mb):
     return model
 
 
-def contender(model, hook, bucket_mb):
-    """What is trained, and by which optimizer."""
-    if hook.startswith("python-"):
+def contender(args, model):
+    """What is trained, by which optimizer, and what to call at the end."""
+    if args.hook.startswith("python-"):
         import slipstream
-        return model, slipstream.Optimizer(sgd(model), model, hook[7:])
-    wrapped = wrap(model, hook, bucket_mb)
-    return wrapped, sgd(wrapped)
+        optimizer = slipstream.Optimizer(make_optimizer(args, model), model, args.hook[7:])
+        return model, optimizer, optimizer.finish
+    wrapped = wrap(model, args.hook, args.bucket_mb)
+    return wrapped, make_optimizer(args, wrapped), contextlib.nullcontext
 
 
 def known_hook(text):
@@ -112,51 +301,79 @@ def known_hook(text):
     return text
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=("mlp", "cnn"), default="cnn")
-    parser.add_argument("--steps", type=int, default=50, help="measured steps")
-    parser.add_argument("--warmup", type=int, default=5, help="steps before them, at least 3: DDP rebuilds its buckets")
-    parser.add_argument("--hook", type=known_hook, default="none", help=f"DDP's communication hook: {', '.join(HOOKS)}; "
-                        + "; ".join(f"{name}STRATEGY: {what}" for name, what in OURS.items()))
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     allow_abbrev=False)
+    parser.add_argument("--hook", type=known_hook, default="none",
+                        help=f"DDP's communication hook: {', '.join(HOOKS)}; " + "; ".join(f"{name}STRATEGY: {what}" for name, what in OURS.items()))
     parser.add_argument("--bucket-mb", type=int, default=0, help="size of all DDP buckets, default DDP's own (1, then "
                         "25); large enough for one bucket it keeps PowerSGD over Gloo from aborting")
-    parser.add_argument("--no-ddp", action="store_true", help="one process alone: the baseline")
-    parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
+    as_train = parser.add_argument_group("as `slipstream train` takes them")
+    as_train.add_argument("--task", choices=("fashion-mnist", "images", "text"), default="fashion-mnist")
+    as_train.add_argument("--data", default="")
+    as_train.add_argument("--model", choices=("mlp", "cnn", "transformer"))
+    as_train.add_argument("--optimizer", choices=("sgd", "adam", "adamw"), default="sgd")
+    as_train.add_argument("--nesterov", action="store_true")
+    as_train.add_argument("--lr-schedule", choices=("constant", "step", "cosine"), default="constant")
+    for name, kind, default in (("seed", int, 1), ("steps", int, 0), ("epochs", int, 1), ("batch", int, 64),
+                                ("width", int, 128), ("depth", int, 2), ("heads", int, 4),
+                                ("context", int, 64),
+                                ("eval-every", int, 0), ("trace-steps", int, 0), ("lr", float, 0.0),
+                                ("momentum", float, 0.9),
+                                ("weight-decay", float, 0.0), ("beta1", float, 0.9), ("beta2", float, 0.999),
+                                ("eps", float, 1e-8), ("clip-norm", float, 0.0), ("lr-warmup-steps", int, 0),
+                                ("lr-step-every", int, 1), ("lr-step-gamma", float, 0.1), ("lr-final", float, 0.0)):
+        as_train.add_argument("--" + name, type=kind, default=default)
     args = parser.parse_args()
-    if args.steps < 1 or args.warmup < 3:
-        parser.error("--steps must be at least 1 and --warmup at least 3")
+    args.model = args.model or ("transformer" if args.task == "text" else "cnn")
+    if (args.model == "transformer") != (args.task == "text"):
+        parser.error(f"--model {args.model} is not for --task {args.task}")
+    return args
 
+
+def main():
+    args = parse()
     torch.set_num_threads(1)
-    torch.manual_seed(1)
-    rank, size = 0, 1
-    if not args.no_ddp:
-        dist.init_process_group("gloo")
-        rank, size = dist.get_rank(), dist.get_world_size()
-    data = batches(args.data, rank, size)
-    next(data)  # unpacks the files, outside of every measurement
-    model = make_model(args.model)
+    dist.init_process_group("gloo")
+    rank, size = dist.get_rank(), dist.get_world_size()
+    data = (Text if args.task == "text" else Images)(args)
+    steps = args.steps or args.epochs * (data.count // (args.batch * size))
+    torch.manual_seed(args.seed)
+    model = data.make_model()
+    next(batches(data, args, rank, size))  # so that nothing is done for the first time below
 
     # Compute alone, with the other ranks computing at the same time as they do later.
-    if not args.no_ddp:
-        dist.barrier()
+    dist.barrier()
     alone = copy.deepcopy(model)
-    compute, loss = train(alone, sgd(alone), data, args.warmup, min(args.steps, 50))
-    measured = compute
-    if not args.no_ddp:
-        dist.barrier()
-        measured, loss = train(*contender(model, args.hook, args.bucket_mb), data, args.warmup, args.steps)
+    compute, _, _ = train(alone, make_optimizer(args, alone), batches(data, args, rank, size), args, min(steps, 30))
+    dist.barrier()
+    trained, optimizer, finish = contender(args, model)
+    milliseconds, losses, evaluations = train(trained, optimizer, batches(data, args, rank, size), args, steps,
+                                              lambda: evaluate(model, data, rank, size))
+    finish()
+    result = evaluate(model, data, rank, size)
+    mean = torch.tensor(losses, dtype=torch.float64)
+    dist.all_reduce(mean)
+    losses = (mean / size).tolist()
+    seconds = sum(milliseconds) / 1000
+    counted = milliseconds[SKIPPED:] if steps > SKIPPED else milliseconds
     if rank == 0:
+        past, curve = 0.0, []
+        for step, (ms, loss) in enumerate(zip(milliseconds, losses), start=1):
+            past += ms / 1000
+            curve.append([step, round(past, 4), round(loss, 5) if math.isfinite(loss) else None])
         print(json.dumps({
-            "peer": "single" if args.no_ddp else f"ddp-{args.hook}", "torch": torch.__version__, "model": args.model,
-            "parameters": sum(p.numel() for p in model.parameters()), "workers": size, "steps": len(measured),
-            "step_ms_median": round(statistics.median(measured), 3),
-            "compute_ms_median": round(statistics.median(compute), 3),
-            "samples_per_second": round(1000 * BATCH * size * len(measured) / sum(measured), 2),
-            "final_loss": round(loss, 4)}), flush=True)
-    if not args.no_ddp:
-        dist.barrier()  # rank 0 holds the store: nobody leaves before all are done
-        dist.destroy_process_group()
+            "peer": f"ddp-{args.hook}", "torch": torch.__version__, "task": args.task, "model": args.model,
+            "parameters": sum(p.numel() for p in model.parameters()), "workers": size, "batch": args.batch,
+            "steps": steps, "seed": args.seed, "wall_seconds": round(seconds, 3),
+            "step_ms_median": round(statistics.median(counted), 3),
+            "compute_ms_median": round(statistics.median(compute[SKIPPED:] or compute), 3),
+            "samples_per_second": round(1000 * args.batch * size * len(counted) / sum(counted), 2),
+            "final_loss": losses[-1] if math.isfinite(losses[-1]) else None, data.metric: result,
+            "evaluations": evaluations + [[steps, seconds, result]], "losses": curve}), flush=True)
+    dist.barrier()  # rank 0 holds the store: nobody leaves before all are done
+    sys.stdout.flush()
+    os._exit(0)  # taking Gloo down in order sometimes never ends
 
 
 if __name__ == "__main__":

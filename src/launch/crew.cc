@@ -178,8 +178,9 @@ CrewOutcome run_crew(std::vector<CrewMember> members, const CrewRules& rules) {
     const siginfo_t info = signals.next();
     if (info.si_signo != SIGINT && info.si_signo != SIGTERM) continue;
     // Ctrl-C (from the kernel) reaches the whole foreground group by itself: passing it on would double it.
-    if (!running.outcome.interrupted) std::fprintf(stderr, "slipstream: stopping; once more to stop at once\n");
-    if (running.outcome.interrupted) {
+    const bool kills = running.outcome.interrupted || rules.interruption_kills;
+    if (!kills) std::fprintf(stderr, "slipstream: stopping; once more to stop at once\n");
+    if (kills) {
       running.signal_all(SIGKILL);
     } else if (info.si_code != SI_KERNEL) {
       running.signal_all(info.si_signo);

@@ -46,6 +46,7 @@ struct CrewRules {
   std::function<std::optional<double>(const CrewFailure&)> restart_after{};
   std::function<void()> on_first_good_end{};  // from then on nobody is started again
   std::function<bool(int member)> counts{};   // whose good end that is; empty: anybody's
+  bool interruption_kills = false;  // Ctrl-C and SIGTERM kill: nothing that the members could finish is wanted
   // Several times a second: the children by member, 0 where none runs.
   std::function<void(const std::vector<pid_t>&)> on_tick{};
 };

@@ -49,6 +49,8 @@ std::string fixed_text(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "–";
 }
 
+std::string percent_text(double share) { return std::isfinite(share) ? fmt::format("{:.0f} %", 100 * share) : "–"; }
+
 std::string bytes_text(double bytes) {
   if (!std::isfinite(bytes)) return "–";
   if (bytes >= 1e6) return fmt::format("{:.3g} MB", bytes / 1e6);

@@ -17,5 +17,6 @@ std::string escape_script_json(std::string json);
 
 std::string fixed_text(double value, int digits);  // "12.50"
 std::string bytes_text(double bytes);              // "6.65 MB"
+std::string percent_text(double share);            // "87 %" of 0.874
 
 }  // namespace slipstream

@@ -64,6 +64,7 @@ json timeline_of(const Timeline& timeline) {
 
 json run_of(const Run& run) {
   json one{{"name", run.name},
+           {"group", run.group},
            {"strategy", run.strategy},
            {"result", result_text(run)},
            {"metric", run.metric},

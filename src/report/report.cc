@@ -49,15 +49,19 @@ std::vector<Run> read_runs(const std::vector<std::string>& folders) {
   return runs;
 }
 
-std::string report_page(const std::vector<Run>& runs) {
+std::string report_page(const std::vector<Run>& runs, const GridPart& grid) {
   const PageParts& parts = page_parts();
-  const std::string title =
-      runs.size() == 1 ? "Report of " + runs.front().name : fmt::format("Report of {} runs", runs.size());
+  const std::string title = !grid.html.empty() ? grid.title
+                            : runs.size() == 1 ? "Report of " + runs.front().name
+                                               : fmt::format("Report of {} runs", runs.size());
   return filled(
       parts.html,
       {{"title", escape_html(title)},
        {"version", escape_html(version())},
        {"style", std::string(parts.css)},
+       {"grid", grid.html},
+       {"grid_data", grid.html.empty() ? "null" : escape_script_json(grid.data)},
+       {"summary_title", grid.html.empty() ? "Summary" : "Runs, one of each contender"},
        {"summary", summary_table(runs)},
        {"changes", section("changes", "Faults and recoveries",
                            "When workers were lost or joined, and how long the others took to go on. The curves above "
@@ -71,8 +75,8 @@ std::string report_page(const std::vector<Run>& runs) {
        {"script", std::string(parts.js)}});
 }
 
-void write_report(const std::vector<Run>& runs, const std::filesystem::path& file) {
-  write_atomically(file, report_page(runs));
+void write_report(const std::vector<Run>& runs, const std::filesystem::path& file, const GridPart& grid) {
+  write_atomically(file, report_page(runs, grid));
 }
 
 }  // namespace slipstream

@@ -4,7 +4,7 @@
 // any network (its own policy forbids it), and shows its tables without scripts; with them it draws curves, bars and a
 // timeline by Chart.js and page/page.js, both inside the file. Whatever the runs hold is text there, never markup.
 //
-// It does not judge which run is best, and averages nothing over runs.
+// It does not judge which run is best, and averages nothing over runs: src/compare does, for a grid of them.
 #pragma once
 
 #include <filesystem>
@@ -25,9 +25,16 @@ const PageParts& page_parts();
 // Runs of the same name are told apart by their paths.
 std::vector<Run> read_runs(const std::vector<std::string>& folders);
 
-std::string report_page(const std::vector<Run>& runs);
+// What stands above the runs where they belong to a comparison (src/compare).
+struct GridPart {
+  std::string title;  // of the page
+  std::string html;   // tables; empty: there is no comparison
+  std::string data;   // JSON, what page/grid.js draws
+};
+
+std::string report_page(const std::vector<Run>& runs, const GridPart& grid = {});
 
 // ConfigError where the file cannot be written.
-void write_report(const std::vector<Run>& runs, const std::filesystem::path& file);
+void write_report(const std::vector<Run>& runs, const std::filesystem::path& file, const GridPart& grid = {});
 
 }  // namespace slipstream

@@ -51,6 +51,7 @@ struct Phases {
 
 struct Run {
   std::string path, name;  // as it was given; its last part
+  std::string group;       // those of a comparison that are drawn together; empty: all are
   std::string strategy, task, model, optimizer, network, date, host;
   std::vector<std::pair<std::string, std::string>> options;  // of the strategy
   std::int64_t parameters = 0, workers = 0, servers = 0, batch = 0, steps = 0, seed = 0;

@@ -10,15 +10,12 @@
 
 #include "report/html.h"
 #include "report/news.h"
+#include "report/table.h"
 
 namespace slipstream {
 namespace {
 
-struct Column {
-  const char *name, *title;
-};
-
-constexpr Column kSummary[] = {
+const Column kSummary[] = {
     {"run", "The name of the run's --out directory"},
     {"strategy", "The algorithm that decides what is sent, when, and how the model is corrected"},
     {"result",
@@ -38,35 +35,6 @@ constexpr Column kSummary[] = {
     {"options", "Of the strategy, as it ran"},
 };
 
-constexpr Column kPhases[] = {
-    {"compute", "Forward, backward and reading the batch"},
-    {"update", "Moving the weights: the optimizer"},
-    {"encode", "The strategy's own work: selecting, compressing, adding up"},
-    {"waiting", "Blocked until an operation on the wire is done (exposed): what hiding is to avoid"},
-};
-
-std::string head(std::span<const Column> columns) {
-  std::string html = "<thead><tr>";
-  for (const Column& column : columns) {
-    html += fmt::format("<th scope=\"col\" title=\"{}\">{}</th>", escape_html(column.title), column.name);
-  }
-  return html + "</tr></thead>";
-}
-
-std::string table(std::string_view caption, std::span<const Column> columns, const std::string& rows) {
-  return fmt::format(
-      "<div class=\"scroll\" tabindex=\"0\"><table><caption>{}</caption>{}<tbody>{}</tbody></table></div>\n",
-      escape_html(caption), head(columns), rows);
-}
-
-std::string cell(const std::string& html, std::string_view kind = "") {
-  return kind.empty() ? fmt::format("<td>{}</td>", html) : fmt::format("<td class=\"{}\">{}</td>", kind, html);
-}
-
-std::string small(const std::string& text) {
-  return text.empty() ? "" : fmt::format("<small>{}</small>", escape_html(text));
-}
-
 std::string options_text(const Run& run) {
   std::string text;
   for (const auto& [key, value] : run.options) text += fmt::format("{}{}={}", text.empty() ? "" : ", ", key, value);
@@ -82,22 +50,6 @@ std::string count_text(std::int64_t count) {
 // "2026-11-17 09:12" of "2026-11-17T09:12:49Z"; any other text as it is.
 std::string day_text(const std::string& date) {
   return date.size() == 20 && date[10] == 'T' ? date.substr(0, 10) + " " + date.substr(11, 5) : date;
-}
-
-// The four phases as a bar and as numbers.
-std::string split(const Phases& mean) {
-  const double sum = mean.sum_ms();
-  if (!(sum > 0)) return "–";
-  const double parts[] = {mean.compute_ms, mean.update_ms, mean.encode_ms, mean.waiting_ms};
-  std::string bar, text;
-  for (std::size_t i = 0; i < std::size(kPhases); ++i) {
-    const std::string title = fmt::format("{}: {:.1f} ms. {}.", kPhases[i].name, parts[i], kPhases[i].title);
-    bar += fmt::format("<i class=\"{}\" style=\"width:{:.2f}%\" title=\"{}\"></i>", kPhases[i].name,
-                       100 * std::max(parts[i], 0.0) / sum, escape_html(title));
-    text += fmt::format("<span title=\"{}\"><b class=\"key {}\"></b>{} {:.1f}</span> ", escape_html(title),
-                        kPhases[i].name, kPhases[i].name, parts[i]);
-  }
-  return fmt::format("<div class=\"bar\">{}</div><small class=\"parts\">{}</small>", bar, text);
 }
 
 std::string result_cell(const Run& run) {
@@ -118,6 +70,7 @@ std::string speedup_cell(const Run& run, const std::vector<Run>& runs) {
          small(fmt::format("{} there", result_text(*base)));
 }
 
+// Curves have the colour of the run's place among those they are drawn with.
 std::string summary_row(const Run& run, std::size_t index, const std::vector<Run>& runs) {
   std::string html =
       fmt::format("<th scope=\"row\" title=\"{}\"><b class=\"key\" style=\"background:var(--run{})\"></b>{}</th>",
@@ -126,9 +79,9 @@ std::string summary_row(const Run& run, std::size_t index, const std::vector<Run
   html += cell(result_cell(run), "n");
   html += cell(fixed_text(run.step_ms_median, 1) + small(fixed_text(run.samples_per_second, 0) + " samples/s"), "n");
   html += cell(speedup_cell(run, runs), "n");
-  html += cell(fixed_text(100 * run.efficiency, 0) + " %", "n");
-  html += cell(split(run.mean), "split");
-  html += cell(fixed_text(100 * run.hidden_fraction, 0) + " %", "n");
+  html += cell(percent_text(run.efficiency), "n");
+  html += cell(phase_bar(run.mean), "split");
+  html += cell(percent_text(run.hidden_fraction), "n");
   html += cell(bytes_text(run.bytes_sent_per_step), "n");
   html += cell(std::to_string(run.workers) + (run.servers > 0 ? fmt::format(" + {}", run.servers) : "") +
                    small(run.network.empty() ? "not shaped" : run.network),
@@ -145,9 +98,12 @@ std::string summary_row(const Run& run, std::size_t index, const std::vector<Run
 
 const Run* baseline_of(const Run& run, const std::vector<Run>& runs) {
   for (const Run& base : runs) {
-    if (base.strategy == "ssgd" && base.task == run.task && base.model == run.model && base.network == run.network &&
-        base.samples_per_second > 0)
-      return &base;
+    const bool is_dense =
+        base.strategy == "ssgd" && std::none_of(base.options.begin(), base.options.end(),
+                                                [](auto& o) { return o.first == "wire" && o.second != "fp32"; });
+    const bool is_alike =
+        base.task == run.task && base.model == run.model && base.network == run.network && base.group == run.group;
+    if (is_dense && is_alike && base.samples_per_second > 0) return &base;
   }
   return nullptr;
 }
@@ -159,12 +115,13 @@ std::string result_text(const Run& run) {
 
 std::string summary_table(const std::vector<Run>& runs) {
   std::string rows;
-  for (std::size_t i = 0; i < runs.size(); ++i) rows += summary_row(runs[i], i, runs);
+  std::map<std::string, std::size_t> places;
+  for (const Run& run : runs) rows += summary_row(run, places[run.group]++, runs);
   return table("All runs", kSummary, rows);
 }
 
 std::string changes_table(const std::vector<Run>& runs) {
-  constexpr Column kColumns[] = {
+  const Column kColumns[] = {
       {"run", "The name of the run"},
       {"at", "Seconds of training"},
       {"step", "The step that came next"},
@@ -233,9 +190,9 @@ std::string layers_table(const Run& run) {
 }
 
 std::string news_table(const Run& run) {
-  constexpr Column kColumns[] = {{"step", "The step after which it was decided"},
-                                 {"at", "Seconds of training"},
-                                 {"news", "What the strategy decided or measured, in its own words"}};
+  const Column kColumns[] = {{"step", "The step after which it was decided"},
+                             {"at", "Seconds of training"},
+                             {"news", "What the strategy decided or measured, in its own words"}};
   std::string rows;
   for (const NewsLine& line : run.news) {
     rows += "<tr>" + cell(std::to_string(line.step), "n") + cell(fixed_text(line.seconds, 2) + " s", "n") +

@@ -1,43 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of `slipstream report` in a real browser (Debian's Chromium, headless), made from real runs.
 
-SLIPSTREAM_BINARY is the program. Nothing here looks at how the page is written, only at what a reader gets.
+Nothing here looks at how the page is written, only at what a reader gets.
 """
 import json
-import os
 import shutil
 import subprocess
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.support.ui import WebDriverWait
 
-BINARY = os.environ["SLIPSTREAM_BINARY"]
+from conftest import BINARY, COLOURS, complaints, open_browser, paper, show, slipstream
+
 HOSTILE = "<script>document.title='owned'<"  # a directory's name cannot hold a slash
-
-# How many different colours a canvas shows; a blank one has one.
-COLOURS = """
-const c = document.createElement('canvas'), from = arguments[0], seen = new Set();
-c.width = from.width;
-c.height = from.height;
-const to = c.getContext('2d', {willReadFrequently: true});
-to.drawImage(from, 0, 0);
-const d = to.getImageData(0, 0, c.width, c.height).data;
-for (let i = 0; i < d.length; i += 4) seen.add(d[i] << 24 | d[i + 1] << 16 | d[i + 2] << 8 | d[i + 3]);
-return seen.size;
-"""
-
-
-def slipstream(*arguments):
-    done = subprocess.run([BINARY, *map(str, arguments)], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
 
 def train(out, *flags):
     slipstream("train", "--workers", 2, "--task", "fashion-mnist", "--model", "mlp", "--steps", 14, "--eval-every", 7,
@@ -66,48 +45,16 @@ def page(tmp_path_factory):
     return out.as_uri()
 
 
-def open_browser(scripts=True):
-    options = webdriver.ChromeOptions()
-    options.binary_location = "/usr/bin/chromium"
-    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1600,1000"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    browser = webdriver.Chrome(service=Service("/usr/bin/chromedriver"), options=options)
-    if not scripts:
-        browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
-    return browser
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    browser = open_browser()
-    yield browser
-    browser.quit()
-
-
 @pytest.fixture
 def browser(chromium, page):
     show(chromium, page)
     yield chromium
-    severe = [entry for entry in chromium.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
-    assert severe == [], "the page complains"
-
-
-def show(browser, page, width=1600, scheme="light"):
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride",
-                            {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False})
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia",
-                            {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
-    browser.get(page)
+    assert complaints(chromium) == []
 
 
 def view_of(browser):
     canvas = browser.find_element(By.ID, "timeline-canvas")
     return float(canvas.get_attribute("data-from")), float(canvas.get_attribute("data-to"))
-
-
-def paper(browser):
-    return browser.execute_script("return getComputedStyle(document.body).backgroundColor")
 
 
 def plots(browser):

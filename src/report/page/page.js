@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The plots of a report: curves and bars by Chart.js (3 or 4), the timeline by timeline.js, and the theme. Everything
+// The plots of a report: curves and bars by Chart.js (3 or 4), the timeline by timeline.js, the bars of a comparison by
+// grid.js, and the theme. Of a comparison one group of runs is drawn at a time. Everything
 // stands in the tables as well; this adds nothing that was not measured. What comes from the runs is put in as text
 // only.
 (function () {
   "use strict";
-  const runs = JSON.parse(document.getElementById("data").textContent).runs;
+  const all = JSON.parse(document.getElementById("data").textContent).runs;
+  let runs = all;  // those that are drawn
   const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)");
   const colour = (name) => getComputedStyle(root).getPropertyValue("--" + name).trim();
   const byId = (id) => document.getElementById(id);
@@ -123,17 +125,17 @@
   const METRICS = { test_accuracy: ["Test accuracy", "Share of the test set that is classified rightly"],
                     test_loss: ["Test loss", "Mean loss on the test set"] };
   const plots = [];
-  if (runs.some((r) => r.losses.length)) {
+  if (all.some((r) => r.losses.length)) {
     const canvas = figure("curves", "Training loss", "Mean over all ranks, and over equally many steps for each of at most 100 points");
     plots.push(() => curves(canvas, "losses", "loss", (run) => run.losses.length));
   }
   for (const [metric, [title, about]] of Object.entries(METRICS)) {
     const has = (run) => run.metric === metric && run.evaluations.length;
-    if (!runs.some(has)) continue;
+    if (!all.some(has)) continue;
     const canvas = figure("curves", title, about);
     plots.push(() => curves(canvas, "evaluations", title.toLowerCase(), has));
   }
-  if (runs.some((r) => PHASES.some((p) => r.phases[p] > 0))) {
+  if (all.some((r) => PHASES.some((p) => r.phases[p] > 0))) {
     const canvas = figure("bars", "Mean milliseconds per step, and the result of each run", "Over all ranks, without the first five steps");
     plots.push(() => bars(canvas, "ms per step",
                           PHASES.map((p) => ({ name: p, ink: p, values: runs.map((r) => r.phases[p]) })), "ms"));
@@ -141,21 +143,34 @@
   const bytes = figure("bars", "Megabytes that a worker sends per step, and the result of each run", "Mean over all steps");
   plots.push(() => bars(bytes, "MB per step", [{ name: "sent", ink: "wire", values: runs.map((r) => r.bytes_sent / 1e6) }], "MB"));
 
-  const traced = runs.filter((run) => run.timeline);
-  const timeline = traced.length ? makeTimeline(byId("timeline-canvas"), byId("timeline-tip"), colour) : null;
+  let traced = [];  // of the runs that are drawn
+  const timeline = all.some((run) => run.timeline)
+      ? makeTimeline(byId("timeline-canvas"), byId("timeline-tip"), colour) : null;
+  const gridPlots = makeGrid(JSON.parse(byId("grid-data").textContent), figure, scale, colour);
 
   function draw() {
     for (const chart of charts) chart.destroy();
-    charts = plots.map((plot) => plot());
+    charts = [...plots, ...gridPlots].map((plot) => plot());
     if (timeline) timeline.draw();
   }
 
+  const select = byId("timeline-run");
+  const choose = () => { if (traced.length) timeline.show(traced[select.value].timeline); };
+  function showGroup(group) {
+    runs = all.filter((run) => run.group === group);
+    traced = runs.filter((run) => run.timeline);
+    select.replaceChildren(...traced.map((run, i) => new Option(label(run), i)));
+    byId("timeline").hidden = !traced.length;
+    if (timeline) choose();
+  }
+
   byId("plots").hidden = false;
+  const groups = [...new Set(all.map((run) => run.group))];
+  byId("groups").hidden = groups.length < 2;
+  byId("group").replaceChildren(...groups.map((name) => new Option(name, name)));
+  byId("group").addEventListener("change", () => { showGroup(byId("group").value); draw(); });
+  showGroup(groups[0]);
   if (timeline) {
-    byId("timeline").hidden = false;
-    const select = byId("timeline-run");
-    traced.forEach((run, i) => select.add(new Option(label(run), i)));
-    const choose = () => timeline.show(traced[select.value].timeline);
     select.addEventListener("change", choose);
     byId("zoom-in").addEventListener("click", timeline.zoomIn);
     byId("zoom-out").addEventListener("click", timeline.zoomOut);
@@ -166,7 +181,6 @@
       item.append(key, text);
       byId("timeline-legend").append(item);
     }
-    choose();
   }
   for (const input of document.querySelectorAll("input[name=axis]")) {
     input.addEventListener("change", () => { axis = input.value; draw(); });

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Peers: what a user would run today, PyTorch's DistributedDataParallel, on the same model, data, optimizer and
+// network. A peer is `ddp`, `fp16`, `powersgd1` or `powersgd4` (DDP and its communication hooks), `hook-STRATEGY` (our
+// hook under DDP) or `python-STRATEGY` (our Python loop), each perhaps with `@MB`, the size of DDP's buckets. The
+// script that does it, bench/lab/peer_ddp.py, is part of the program and is written where it is needed.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "report/run.h"
+
+namespace slipstream {
+
+std::string_view peer_script();  // its text; written by cmake/embed_peer.cmake
+
+void check_peer(const std::string& peer);                      // ConfigError where there is none of that name
+std::vector<std::string> peer_flags(const std::string& peer);  // --hook fp16 --bucket-mb 1000
+
+// What the script printed, as a run: no bytes and no phases, which it cannot know. DataError where it is not that.
+Run peer_run(const std::string& printed, const std::string& peer, const std::string& link);
+
+}  // namespace slipstream

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Runs the cells of a plan that have not ended well yet, one after another in the plan's order, and tells on standard
+// error how far it is and how long the rest will take. How long a cell takes is what its row took, else its scenario,
+// else any cell; before the first one ends it is a guess, and called so.
+#pragma once
+
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "compare/cell.h"
+#include "compare/grid.h"
+
+namespace slipstream {
+
+struct RunRules {
+  std::vector<std::string> program;  // the words that start this program
+  std::vector<std::string> again;    // contenders, in full or without options, whose cells run once more
+  double timeout_seconds = 900;      // of one cell
+  double minutes = std::numeric_limits<double>::infinity();  // no cell begins after so many
+};
+
+enum class Ending { kComplete, kTimeOver, kInterrupted };
+
+// Seconds that cells took, and what that tells of others.
+class Durations {
+ public:
+  void add(const Plan& plan, const Cell& cell, double seconds);
+  double expect(const Plan& plan, const Cell& cell) const;
+  bool guesses() const { return all_.empty(); }
+  static constexpr double kGuess = 30;
+
+ private:
+  std::map<std::size_t, std::vector<double>> by_row_, by_scenario_;
+  std::vector<double> all_;
+};
+
+// Which cells of the plan are to run, by index. A command that several rows share is there once.
+std::vector<std::size_t> cells_to_run(const Plan& plan, const CellFolder& folder,
+                                      const std::vector<std::string>& again);
+
+std::string plan_text(const Plan& plan, const CellFolder& folder, const std::vector<std::string>& again);
+
+Ending run_plan(const Plan& plan, const CellFolder& folder, const RunRules& rules);
+
+}  // namespace slipstream

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The results of a comparison as files: results.md for people, results.json for programs, report.html for both eyes. In
+// all of them a speed stands beside the result it was bought with, and failures are listed with their causes.
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "compare/results.h"
+#include "report/report.h"
+
+namespace slipstream {
+
+std::string results_markdown(const Plan& plan, const Results& results, const CellOutcomes& outcomes);
+std::string results_json(const Plan& plan, const Results& results, const CellOutcomes& outcomes);
+
+// The part of report.html above the runs.
+GridPart grid_part(const Plan& plan, const Results& results, const CellOutcomes& outcomes);
+// The runs shown below it: the first good one of every row, named by its contender.
+std::vector<Run> shown_runs(const Plan& plan, const CellOutcomes& outcomes);
+
+}  // namespace slipstream

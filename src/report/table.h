@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Pieces of the tables of a report, as HTML. Every column says by its title what it holds. What a caller passes as text is
+// escaped here; what it passes as HTML it has escaped itself.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "report/run.h"
+
+namespace slipstream {
+
+struct Column {
+  std::string name, title;
+};
+
+// With a caption (text) and rows (HTML).
+std::string table(std::string_view caption, std::span<const Column> columns, const std::string& rows);
+std::string cell(const std::string& html, std::string_view kind = "");  // kind: "n" for numbers, "wide", "split"
+std::string small(const std::string& text, bool warns = false);         // a line below; empty of an empty text
+
+// The four phases of a step as a bar and as numbers.
+std::string phase_bar(const Phases& mean);
+
+}  // namespace slipstream
