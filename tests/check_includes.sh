@@ -25,10 +25,11 @@ task: base model
 lab: base
 launch: base lab
 engine: base checkpoint wire codec fabric model optim schedule correction topology server strategy
-runtime: base wire codec fabric model optim schedule checkpoint correction topology server strategy task lab launch engine
 report: base checkpoint
 compare: base checkpoint lab launch report
-cli: base wire codec fabric model optim schedule checkpoint correction topology server strategy task lab launch engine runtime report compare
+web: base wire
+runtime: base wire codec fabric model optim schedule checkpoint correction topology server strategy task lab launch engine report web
+cli: base wire codec fabric model optim schedule checkpoint correction topology server strategy task lab launch engine runtime report web compare
 '
 # The torch edges. Every other source compiles without torch.
 readonly MAY_SEE_TORCH='^(src/(model/torch_model\.(h|cc)|fabric/c10d_sums\.cc|task/(models|torch_task)\.(h|cc)|runtime/(session|train|model_file|evaluate)\.(h|cc))|include/slipstream/(runtime/session|model/module_tensors)\.h)$'

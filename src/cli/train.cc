@@ -15,6 +15,8 @@ constexpr const char* kExamples =
     "      gradients to a server process, weights back every few steps\n"
     "  slipstream train --out runs/a --checkpoint-every 10min --resume latest\n"
     "      goes on where it was stopped\n"
+    "  slipstream train --dashboard 8080\n"
+    "      shows the run at http://127.0.0.1:8080/ while it trains\n"
     "  slipstream train --task text --data book.txt\n"
     "      a character-level language model on any UTF-8 file\n"
     "  torchrun --nproc_per_node 2 --no_python slipstream train …\n"
@@ -33,8 +35,8 @@ struct Arguments {
 
 const char* group_of(const std::string& name) {
   const auto in = [&name](auto&&... names) { return ((name == names) || ...); };
-  if (in("strategy", "epochs", "steps", "seed", "out", "overwrite", "trace_steps", "eval_every", "json", "verbose"))
-    return "The job";
+  if (in("strategy", "epochs", "steps", "seed", "out", "overwrite", "eval_every", "json", "verbose")) return "The job";
+  if (in("trace_steps", "dashboard", "tensorboard")) return "Watching";
   if (in("checkpoint_every", "checkpoint_dir", "keep", "resume", "init")) return "Checkpoints";
   if (in("task", "data", "model", "batch", "accumulate", "width", "depth", "heads", "context")) return "Data and model";
   if (in("workers", "servers", "rank", "world_size", "master_addr", "master_port", "interface", "timeout",

@@ -63,6 +63,9 @@ class Engine {
   // The slot's gradient is complete; its bucket may leave. A second report in one step is a ConfigError.
   void slot_ready(std::size_t slot) { bucketizer_.slot_ready(slot); }
 
+  // A forward pass has lasted from then until now, for whoever draws the step: nothing else tells it from backward.
+  void forward_done(double began) { note_work(WorkRecord::Kind::kForward, {}, began); }
+
   // Backward is done. Leaves the model ready for the next forward pass, and its gradients zeroed. Stops all ranks at the
   // same step with DivergedError where any rank's loss is not finite, with Interrupted where any rank's stop flag is
   // set, and with GroupChanges where somebody waits to join.

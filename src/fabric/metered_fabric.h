@@ -29,8 +29,9 @@ struct OperationRecord {
 
 // A stretch of the worker's own time, on the same clock: who meters the traffic also knows what it stood beside.
 struct WorkRecord {
-  enum class Kind { kBucket, kStep, kUpdate } kind;  // the strategy's two hooks; moving weights, inside of either
-  std::string_view bucket;                           // its layers; lives as long as the engine
+  // The loop's forward passes, where it tells of them; the strategy's two hooks; moving weights, inside of either.
+  enum class Kind { kForward, kBucket, kStep, kUpdate } kind;
+  std::string_view bucket;  // its layers; lives as long as the engine
   double began = 0, ended = 0;
 };
 

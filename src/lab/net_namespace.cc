@@ -135,6 +135,13 @@ NetNamespace::NetNamespace() : fd_(-1) {
 
 NetNamespace NetNamespace::current() { return NetNamespace(open_current()); }
 
+NetNamespace NetNamespace::of_process(int pid) {
+  const std::string path = fmt::format("/proc/{}/ns/net", pid);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) fail<ConfigError>("cannot open the network of process {} ({}): {}", pid, path, std::strerror(errno));
+  return NetNamespace(fd);
+}
+
 bool NetNamespace::permitted() noexcept {
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};

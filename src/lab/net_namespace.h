@@ -14,8 +14,9 @@ namespace slipstream {
 
 class NetNamespace {
  public:
-  NetNamespace();                    // a new one; throws ConfigError where the process lacks the right to make it
-  static NetNamespace current();     // the one this thread is in
+  NetNamespace();                 // a new one; throws ConfigError where the process lacks the right to make it
+  static NetNamespace current();  // the one this thread is in
+  static NetNamespace of_process(int pid);
   static bool permitted() noexcept;  // has this process CAP_NET_ADMIN and CAP_SYS_ADMIN, which all of this needs?
   ~NetNamespace();
   NetNamespace(NetNamespace&& other) noexcept;

@@ -62,12 +62,15 @@ json timeline_of(const Timeline& timeline) {
   return {{"names", std::move(names)}, {"ranks", std::move(ranks)}};
 }
 
-json run_of(const Run& run) {
+json run_of(const Run& run, const std::vector<Run>& runs) {
+  const Run* base = baseline_of(run, runs);
   json one{{"name", run.name},
            {"group", run.group},
            {"strategy", run.strategy},
            {"result", result_text(run)},
            {"metric", run.metric},
+           {"steps", run.steps},
+           {"speedup", base == nullptr ? json(nullptr) : value_of(run.samples_per_second / base->samples_per_second)},
            {"bytes_sent", value_of(run.bytes_sent_per_step)},
            {"bytes_received", value_of(run.bytes_received_per_step)},
            {"losses", losses_of(run)},
@@ -97,10 +100,25 @@ json run_of(const Run& run) {
 
 }  // namespace
 
-std::string page_data(const std::vector<Run>& runs) {
+namespace {
+
+json all_of(const std::vector<Run>& runs) {
   json all{{"runs", json::array()}};
-  for (const Run& run : runs) all["runs"].push_back(run_of(run));
-  return all.dump(-1, ' ', true, json::error_handler_t::replace);
+  for (const Run& run : runs) all["runs"].push_back(run_of(run, runs));
+  return all;
+}
+
+std::string text_of(const json& all) { return all.dump(-1, ' ', true, json::error_handler_t::replace); }
+
+}  // namespace
+
+std::string page_data(const std::vector<Run>& runs) { return text_of(all_of(runs)); }
+
+std::string live_page_data(const Run& run, const std::map<std::string, std::string>& tables) {
+  json all = all_of({run});
+  all["live"] = true;
+  all["tables"] = tables;
+  return text_of(all);
 }
 
 }  // namespace slipstream

@@ -4,6 +4,7 @@
 // points, so that a page stays small whatever the length of its runs.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -12,5 +13,9 @@
 namespace slipstream {
 
 std::string page_data(const std::vector<Run>& runs);
+
+// The same of a run that is under way, with tables as HTML by the places of the page that they belong to. The script asks
+// for it again and again.
+std::string live_page_data(const Run& run, const std::map<std::string, std::string>& tables);
 
 }  // namespace slipstream

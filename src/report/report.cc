@@ -49,31 +49,53 @@ std::vector<Run> read_runs(const std::vector<std::string>& folders) {
   return runs;
 }
 
-std::string report_page(const std::vector<Run>& runs, const GridPart& grid) {
+namespace {
+
+// What stands in the page's places of these names (data-table).
+std::map<std::string, std::string> tables_of(const std::vector<Run>& runs) {
+  return {{"summary", summary_table(runs)},
+          {"changes", section("changes", "Faults and recoveries",
+                              "When workers were lost or joined, and how long the others took to go on. The curves "
+                              "above mark these moments.",
+                              changes_table(runs))},
+          {"decisions", section("decisions", "What the strategies decided",
+                                "Plans by layer and other news that the ledger holds, in each strategy's own words.",
+                                decisions(runs))}};
+}
+
+std::string page_of(const std::string& title, const std::string& connect, const std::vector<Run>& runs,
+                    const GridPart& grid, const std::string& data) {
   const PageParts& parts = page_parts();
+  std::map<std::string, std::string> tables = tables_of(runs);
+  return filled(parts.html, {{"title", escape_html(title)},
+                             {"connect", connect},
+                             {"version", escape_html(version())},
+                             {"style", std::string(parts.css)},
+                             {"grid", grid.html},
+                             {"grid_data", grid.html.empty() ? "null" : escape_script_json(grid.data)},
+                             {"summary_title", grid.html.empty() ? "Summary" : "Runs, one of each contender"},
+                             {"summary", tables["summary"]},
+                             {"changes", tables["changes"]},
+                             {"decisions", tables["decisions"]},
+                             {"data", escape_script_json(data)},
+                             {"chart_js", std::string(parts.chart_js)},
+                             {"script", std::string(parts.js)}});
+}
+
+}  // namespace
+
+std::string report_page(const std::vector<Run>& runs, const GridPart& grid) {
   const std::string title = !grid.html.empty() ? grid.title
                             : runs.size() == 1 ? "Report of " + runs.front().name
                                                : fmt::format("Report of {} runs", runs.size());
-  return filled(
-      parts.html,
-      {{"title", escape_html(title)},
-       {"version", escape_html(version())},
-       {"style", std::string(parts.css)},
-       {"grid", grid.html},
-       {"grid_data", grid.html.empty() ? "null" : escape_script_json(grid.data)},
-       {"summary_title", grid.html.empty() ? "Summary" : "Runs, one of each contender"},
-       {"summary", summary_table(runs)},
-       {"changes", section("changes", "Faults and recoveries",
-                           "When workers were lost or joined, and how long the others took to go on. The curves above "
-                           "mark these moments.",
-                           changes_table(runs))},
-       {"decisions",
-        section("decisions", "What the strategies decided",
-                "Plans by layer and other news that the ledger holds, in each strategy's own words.", decisions(runs))},
-       {"data", escape_script_json(page_data(runs))},
-       {"chart_js", std::string(parts.chart_js)},
-       {"script", std::string(parts.js)}});
+  return page_of(title, "", runs, grid, page_data(runs));
 }
+
+std::string live_page(const Run& run) {
+  return page_of(run.name + ", live", " connect-src 'self';", {run}, {}, live_data(run));
+}
+
+std::string live_data(const Run& run) { return live_page_data(run, tables_of({run})); }
 
 void write_report(const std::vector<Run>& runs, const std::filesystem::path& file, const GridPart& grid) {
   write_atomically(file, report_page(runs, grid));

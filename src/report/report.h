@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A report: one HTML file about some runs, for people who choose between strategies. It opens offline, asks nothing of
-// any network (its own policy forbids it), and shows its tables without scripts; with them it draws curves, bars and a
+// any network (its own policy forbids it; that of a live page allows its own server), and shows its tables without scripts; with them it draws curves, bars and a
 // timeline by Chart.js and page/page.js, both inside the file. Whatever the runs hold is text there, never markup.
 //
 // It does not judge which run is best, and averages nothing over runs: src/compare does, for a grid of them.
@@ -33,6 +33,10 @@ struct GridPart {
 };
 
 std::string report_page(const std::vector<Run>& runs, const GridPart& grid = {});
+
+// The same page about a run that is under way; it asks where it came from for "data.json", live_data, again and again.
+std::string live_page(const Run& run);
+std::string live_data(const Run& run);
 
 // ConfigError where the file cannot be written.
 void write_report(const std::vector<Run>& runs, const std::filesystem::path& file, const GridPart& grid = {});

@@ -81,16 +81,10 @@ void read_summary(const fs::path& folder, Run& run) {
   }
 }
 
-struct Setting {
-  std::string network;
-  std::int64_t accumulate = 1;
-};
-
-Setting read_config(const fs::path& file) {
-  if (!is_there(file)) return {};
+std::string read_network(const fs::path& file) {
+  if (!is_there(file)) return "";
   try {
-    const toml::table config = toml::parse_file(file.string());
-    return {config["lab"].value_or(std::string()), config["accumulate"].value_or(std::int64_t{1})};
+    return toml::parse_file(file.string())["lab"].value_or(std::string());
   } catch (const toml::parse_error& e) {
     fail<DataError>("{}, line {}: {}", file.string(), e.source().begin.line, e.description());
   }
@@ -230,18 +224,21 @@ void lay_out(const Ledgers& all, std::int64_t samples_per_worker, Run& run) {
 
 }  // namespace
 
+std::string run_name(const fs::path& folder) {
+  const fs::path tidy = folder.lexically_normal();
+  const std::string name = (tidy.has_filename() ? tidy.filename() : tidy.parent_path().filename()).string();
+  return name.empty() || name == "." || name == ".." ? folder.string() : name;
+}
+
 Run read_run(const fs::path& folder) {
   Run run;
   run.path = folder.string();
-  const fs::path tidy = folder.lexically_normal();
-  run.name = (tidy.has_filename() ? tidy.filename() : tidy.parent_path().filename()).string();
-  if (run.name.empty() || run.name == "." || run.name == "..") run.name = run.path;
+  run.name = run_name(folder);
   read_summary(folder, run);
-  const Setting setting = read_config(folder / "config.toml");
-  run.network = setting.network;
+  run.network = read_network(folder / "config.toml");
   Ledgers all;
   for (const fs::path& file : ledger_files(folder)) read_ledger(file, run.metric, all);
-  lay_out(all, run.batch * setting.accumulate, run);
+  lay_out(all, run.batch, run);
   if (is_there(folder / "trace.json")) run.timeline = read_timeline(folder / "trace.json", kTimelineSteps);
   return run;
 }

@@ -69,6 +69,9 @@ struct Run {
   Timeline timeline;  // empty without a trace
 };
 
+// The last part of a folder's path, however it ends; all of it where that has no name.
+std::string run_name(const std::filesystem::path& folder);
+
 Run read_run(const std::filesystem::path& folder);
 
 }  // namespace slipstream

@@ -77,14 +77,18 @@ Timeline gathered(const json& events, std::size_t steps) {
 
 }  // namespace
 
+Timeline read_timeline(std::istream& trace, const std::string& name, std::size_t steps) {
+  try {
+    return gathered(json::parse(trace).at("traceEvents"), steps);
+  } catch (const json::exception& e) {
+    fail<DataError>("{} is not a trace of `slipstream train`: {}", name, e.what());
+  }
+}
+
 Timeline read_timeline(const std::filesystem::path& file, std::size_t steps) {
   std::ifstream stream(file);
   if (!stream) fail<DataError>("cannot read {}", file.string());
-  try {
-    return gathered(json::parse(stream).at("traceEvents"), steps);
-  } catch (const json::exception& e) {
-    fail<DataError>("{} is not a trace of `slipstream train`: {}", file.string(), e.what());
-  }
+  return read_timeline(stream, file.string(), steps);
 }
 
 }  // namespace slipstream

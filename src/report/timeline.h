@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <istream>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,7 @@ struct TimelineSpan {
 };
 
 struct TimelineRow {
-  std::string name;  // "steps", "compute", "encode", "update", "waits", "wire 1", …
+  std::string name;  // "steps", "forward", "backward", "encode", "update", "waits", "wire 1", …
   std::vector<TimelineSpan> spans;
 };
 
@@ -31,6 +32,8 @@ struct TimelineRank {
 
 using Timeline = std::vector<TimelineRank>;
 
+// At most so many steps. `name` is told in errors.
+Timeline read_timeline(std::istream& trace, const std::string& name, std::size_t steps);
 // At most so many steps. DataError where the file is not such a trace.
 Timeline read_timeline(const std::filesystem::path& file, std::size_t steps);
 

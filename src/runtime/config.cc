@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "runtime/checkpointer.h"
+#include "runtime/dashboard.h"
 
 namespace slipstream {
 namespace {
@@ -62,6 +63,11 @@ void TrainConfig::describe(OptionSet& o) {
   o.integer("eval_every", eval_every, {0, 1'000'000'000}, kChangesSpeed,
             "evaluate on the test data every so many steps, with the mean of all workers' weights; 0: at the end only");
   o.integer("trace_steps", trace_steps, {0, 100000}, kChangesSpeed, "steps recorded in trace.json");
+  o.text(
+      "dashboard", dashboard, kChangesSpeed,
+      "PORT or ADDRESS:PORT where rank 0 shows the run while it trains, and /metrics for Prometheus; 0: any free port; "
+      "without an address this machine only");
+  o.boolean("tensorboard", tensorboard, kChangesSpeed, "write event files for TensorBoard to tensorboard/ in --out");
   o.boolean("json", json, kChangesSpeed, "print the summary as one line of JSON, and nothing else, on standard output");
   o.boolean("verbose", verbose, kChangesSpeed, "also print what the strategy decides on the way, such as its plan");
 }
@@ -133,7 +139,8 @@ std::string TrainConfig::to_toml(const Registry& registry) const {
   for (const Option& option : options.all()) {
     const std::string value = option.get();
     const bool of_one_run = option.name == "rank" || option.name == "world_size" || option.name == "master_addr" ||
-                            option.name == "master_port" || option.name == "resume" || option.name == "overwrite";
+                            option.name == "master_port" || option.name == "resume" || option.name == "overwrite" ||
+                            option.name == "dashboard";
     if (of_one_run || (option.kind == "text" && value.empty())) continue;
     if (option.name == "workers" && launch.workers == 0) continue;  // not given
     text += fmt::format("{} = {}\n", option.name, toml_value(option, value));
@@ -155,6 +162,8 @@ void TrainConfig::validate(const Registry& registry) const {
   if ((saves || resume == "latest") && checkpoint_folder().empty()) {
     fail<ConfigError>("there is no directory for checkpoints; add --checkpoint-dir DIR or --out DIR");
   }
+  if (!dashboard.empty()) HttpServer::Place::parse(dashboard, Dashboard::kFlag);
+  if (tensorboard && out.empty()) fail<ConfigError>("--tensorboard writes to a folder of --out; add --out DIR");
   if (!registry.configure(strategy, set).make()->needs_servers() && launch.servers > 0) {
     fail<ConfigError>("strategy {} uses no servers; leave out --servers {}", strategy, launch.servers);
   }
@@ -177,7 +186,8 @@ std::vector<std::pair<std::string, std::string>> TrainConfig::alike(const Regist
   shared.launch = {};
   shared.launch.sums = launch.sums;
   shared.launch.servers = launch.servers;
-  shared.json = shared.verbose = false;
+  shared.dashboard.clear();
+  shared.json = shared.verbose = shared.tensorboard = false;
   std::vector<std::pair<std::string, std::string>> facts;
   const auto add = [&facts](const OptionSet& options) {
     for (const Option& option : options.all()) facts.emplace_back(option.name, option.get());

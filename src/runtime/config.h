@@ -33,6 +33,8 @@ struct TrainConfig {
   std::string init;    // a model to begin with; empty: drawn from the seed
   std::int64_t eval_every = 0;  // steps; 0: at the end only
   std::int64_t trace_steps = 50;
+  std::string dashboard;     // where rank 0 serves a page about the run: PORT or ADDRESS:PORT; empty: nowhere
+  bool tensorboard = false;  // event files in out/tensorboard
   bool json = false;
   bool verbose = false;
   TaskOptions task;

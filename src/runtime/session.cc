@@ -330,6 +330,9 @@ const StepRecord& Session::step(double loss) {
   }
 }
 
+Session::Forward::Forward(Session& session) : session_(session), began_(session.state_->world.clock().now()) {}
+Session::Forward::~Forward() { session_.state_->engine->forward_done(began_); }
+
 Session::Hold Session::hold() { return Hold(state_->held); }
 void Session::zero_grad() { state_->model.zero_gradients(); }
 

@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -14,8 +15,8 @@ namespace {
 constexpr double kTooShort = 5e-6;  // seconds; nobody would see it, and there are many
 
 // The rows of a rank, as thread numbers.
-enum Row : int { kSteps, kCompute, kEncode, kUpdate, kWaits, kWire };
-constexpr const char* kRowNames[] = {"steps", "compute", "encode", "update", "waits"};
+enum Row : int { kSteps, kForward, kBackward, kEncode, kUpdate, kWaits, kWire };
+constexpr const char* kRowNames[] = {"steps", "forward", "backward", "encode", "update", "waits"};
 
 std::string named(const char* what, int process, int row, const std::string& name) {
   return fmt::format(R"({{"name":"{}","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})", what, process, row, name);
@@ -52,10 +53,11 @@ void Trace::add(const StepRecord& record, const Traffic& traffic, double step_en
   add_work(traffic.work, blocked, step_began, step_ended);
 }
 
-// Compute is what lies between the strategy's hooks; encode is what of a hook is neither a wait nor an update.
+// What lies between the strategy's hooks is forward, where the loop told so, and else backward; encode is what of a hook
+// is neither a wait nor an update.
 void Trace::add_work(const std::vector<WorkRecord>& work, const std::vector<Span>& blocked, double began,
                      double ended) {
-  std::vector<WorkRecord> hooks;
+  std::vector<WorkRecord> hooks, forwards;
   std::vector<Span> other = blocked;  // inside of hooks
   for (const WorkRecord& one : work) {
     if (one.began < began) continue;  // before the first step
@@ -63,7 +65,7 @@ void Trace::add_work(const std::vector<WorkRecord>& work, const std::vector<Span
       event(kUpdate, "update", one.began, one.ended);
       other.push_back({"", one.began, one.ended});
     } else {
-      hooks.push_back(one);
+      (one.kind == WorkRecord::Kind::kForward ? forwards : hooks).push_back(one);
     }
   }
   const auto earlier = [](const auto& a, const auto& b) { return a.began < b.began; };
@@ -73,10 +75,8 @@ void Trace::add_work(const std::vector<WorkRecord>& work, const std::vector<Span
   double at = began;
   for (const WorkRecord& hook : hooks) {
     const bool bucket = hook.kind == WorkRecord::Kind::kBucket;
-    event(kCompute,
-          fmt::format("{}backward{}", at == began ? "forward and " : "",
-                      bucket ? " to " + std::string(hook.bucket) : ", the rest"),
-          at, hook.began);
+    const std::string backward = bucket ? "backward to " + std::string(hook.bucket) : "backward, the rest";
+    add_computing(forwards, backward, at, hook.began, at == began);
     const std::string name = bucket ? "encode " + std::string(hook.bucket) : "end of the step";
     double own = hook.began;
     for (const Span& span : other) {
@@ -88,6 +88,22 @@ void Trace::add_work(const std::vector<WorkRecord>& work, const std::vector<Span
     at = hook.ended;
   }
   if (!hooks.empty()) event(kWaits, "agree to go on", at, ended);
+}
+
+// From the beginning of the step or the end of a hook to the next hook. In between a loop may go forward and backward
+// several times; before the first forward pass is what the loop does between two steps.
+void Trace::add_computing(const std::vector<WorkRecord>& forwards, const std::string& backward, double began,
+                          double ended, bool first) {
+  if (first && forwards.empty()) return event(kForward, "forward and " + backward, began, ended);
+  double at = began;
+  for (const WorkRecord& pass : forwards) {
+    if (pass.began < at || pass.ended > ended) continue;
+    const bool between = first && at == began;
+    event(between ? kForward : kBackward, between ? "between the steps" : "backward", at, pass.began);
+    event(kForward, "reading the batch, forward", pass.began, pass.ended);
+    at = pass.ended;
+  }
+  event(kBackward, backward, at, ended);
 }
 
 // "sum 41 kB of fc1.weight": of the bucket during whose hook it began.
@@ -103,12 +119,15 @@ void Trace::event(int row, const std::string& name, double began, double ended) 
   if (ended - began > kTooShort) events_ += made(row, name, began, ended, "");
 }
 
+// Tenths of a microsecond on rank 0's clock. Ends are rounded as beginnings are: neighbours must not overlap.
+double Trace::ticks(double seconds) const { return std::round(1e7 * (seconds + offset_seconds_)); }
+
 std::string Trace::made(int row, const std::string& name, double began, double ended, const std::string& more) const {
   return fmt::format(
       ",\n"
       R"({{"name":{},"ph":"X","pid":{},"tid":{},"ts":{:.1f},"dur":{:.1f}{}}})",
       nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), rank_ + 1, row,
-      1e6 * (began + offset_seconds_), 1e6 * (ended - began), more);
+      ticks(began) / 10, (ticks(ended) - ticks(began)) / 10, more);
 }
 
 // Operations overlap without nesting, which the events of one row must not: each goes to the first row that is free.

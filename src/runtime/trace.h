@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Trace: where the time of some steps went, as Chrome trace events (open trace.json in ui.perfetto.dev, or look at it in
-// `slipstream report`). One process per rank, numbered from 1, with a row (thread) for each kind of time: steps, compute,
-// encode, update, waits, and as many rows of the wire as operations ran at once. All ranks stand on rank 0's clock:
-// `offset_seconds` is what to add to ours.
+// `slipstream report`). One process per rank, numbered from 1, with a row (thread) for each kind of time: steps, forward,
+// backward, encode, update, waits, and as many rows of the wire as operations ran at once. All ranks stand on rank 0's
+// clock: `offset_seconds` is what to add to ours.
 //
-// Forward and backward are told apart only where a bucket's gradients became ready: autograd says no more. It measures
-// nothing itself; the engine and MeteredFabric do.
+// Backward is cut where a bucket's gradients became ready, and named by that bucket. Where the loop does not tell of its
+// forward passes (Session::Forward), a step begins with "forward and backward to …". It measures nothing itself; the loop,
+// the engine and MeteredFabric do.
 #pragma once
 
 #include <slipstream/engine/step_record.h>
@@ -41,9 +42,12 @@ class Trace {
   };
 
   void add_work(const std::vector<WorkRecord>& work, const std::vector<Span>& blocked, double began, double ended);
+  void add_computing(const std::vector<WorkRecord>& forwards, const std::string& backward, double began, double ended,
+                     bool first);
   std::string name_of(const OperationRecord& op) const;
   std::string wire_events() const;
   void event(int row, const std::string& name, double began, double ended);
+  double ticks(double seconds) const;
   std::string made(int row, const std::string& name, double began, double ended, const std::string& more) const;
 
   int rank_;

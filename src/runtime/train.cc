@@ -27,6 +27,7 @@
 #include "runtime/progress.h"
 #include "runtime/summary.h"
 #include "runtime/trace.h"
+#include "runtime/watch.h"
 #include "server/host.h"
 #include "task/torch_task.h"
 #include "topology/gather_text.h"
@@ -151,6 +152,9 @@ class Training {
         optimizer_(config.grouped_optimizer()),
         schedule_(config.schedule),
         session_(net, placed_module(), session_options()) {
+    describe();
+    watch_.emplace(config, summary_);
+    if (speaks()) watch_->serve();
     session_.on_record = [this](const StepRecord& record, const Traffic& traffic) { stepped(record, traffic); };
   }
 
@@ -201,6 +205,25 @@ class Training {
     } else {
       std::fprintf(stderr, "slipstream: rank %d: %s\n", seat_, text.c_str());
     }
+  }
+
+  // What is known before the first step.
+  void describe() {
+    summary_.strategy = config_.strategy;
+    summary_.options.clear();
+    const auto configured = registry_.configure(config_.strategy, config_.set);
+    for (const Option& option : configured.options.all()) summary_.options.emplace_back(option.name, option.get());
+    summary_.task = task_->options().task;
+    summary_.model = task_->options().model;
+    summary_.parameters = static_cast<std::int64_t>(session_.model().count());
+    summary_.workers = net_.size();
+    summary_.servers = net_.at().servers;
+    summary_.batch = task_->options().batch;
+    summary_.optimizer = config_.optimizer.kind;
+    summary_.lr = base_lr_;
+    summary_.host = host_name();
+    summary_.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+    summary_.seed = config_.seed;
   }
 
   // This worker's part of the data, and how many steps there will be: both follow from the number of workers.
@@ -257,11 +280,23 @@ class Training {
   }
 
   void note(const StepRecord& record, const Traffic& traffic) {
+    const double now = net_.clock().now();
     summary_.steps.add(record);
-    if (trace_) trace_->add(record, traffic, net_.clock().now());
+    if (trace_) trace_->add(record, traffic, now);
+    watch_->step(record, traffic, now, static_cast<double>(task_->samples_per_step()), speaks(),
+                 [this] { return resolved().to_toml(registry_); });
     if (!ledger_) return;
     const bool hash = (record.t + 1) % kHashEverySteps == 0;
     ledger_->write(record, at_.epoch, hash ? std::optional(session_.weights_hash()) : std::nullopt);
+  }
+
+  // With what was found out since.
+  TrainConfig resolved() const {
+    TrainConfig made = config_;
+    made.launch.workers = net_.size();
+    made.task = task_->options();
+    made.optimizer.lr = base_lr_;
+    return made;
   }
 
   // The step counts: what comes next are the next samples.
@@ -281,7 +316,7 @@ class Training {
         for (std::int64_t micro = 0; micro < accumulate; ++micro) {
           std::optional<Session::Hold> hold;
           if (micro + 1 < accumulate) hold.emplace(session_.hold());
-          auto part = task_->loss(at_, micro);
+          auto part = forward(micro);
           part.backward();
           loss += part.item<double>();
         }
@@ -302,9 +337,15 @@ class Training {
     }
   }
 
+  torch::Tensor forward(std::int64_t micro) {
+    const Session::Forward pass(session_);
+    return task_->loss(at_, micro);
+  }
+
   void evaluate_on_the_way() {
     const auto mean = session_.average();
     const double value = task_->judged(evaluate(net_, *task_));
+    watch_->evaluated(session_.steps(), task_->metric(), value, speaks());
     if (!speaks()) return;
     progress_->say(fmt::format("step {}: {}", session_.steps(), metric_text(task_->metric(), value)));
     if (ledger_) ledger_->evaluated(session_.steps(), task_->metric(), value);
@@ -323,18 +364,23 @@ class Training {
         fmt::format("{}; group {} of {} worker{} goes on from step {} after {:.2f} s", why.what(), net_.mesh().epoch(),
                     net_.size(), net_.size() == 1 ? "" : "s", session_.steps(), seconds);
     if (change.written_off > 0) text += fmt::format(", without what was owed there (norm {:.3g})", change.written_off);
-    if (ledger_) {
-      ledger_->regrouped({.step = session_.steps(),
-                          .done = done,
-                          .group = net_.mesh().epoch(),
-                          .workers = net_.size(),
-                          .lost = change.lost,
-                          .joined = change.joined,
-                          .written_off = change.written_off,
-                          .seconds = seconds,
-                          .why = why.what()});
-    }
+    const Ledger::Change told{.step = session_.steps(),
+                              .done = done,
+                              .group = net_.mesh().epoch(),
+                              .workers = net_.size(),
+                              .lost = change.lost,
+                              .joined = change.joined,
+                              .written_off = change.written_off,
+                              .seconds = seconds,
+                              .why = why.what()};
+    if (ledger_) ledger_->regrouped(told);
+    watch_->regrouped(told);
     if (!speaks()) return;
+    try {
+      watch_->serve();  // whose process served it before may be the one that was lost
+    } catch (const ConfigError& e) {
+      warn(e.what());
+    }
     if (progress_) {
       progress_->say("slipstream: " + text);
     } else {
@@ -353,22 +399,9 @@ class Training {
 
     summary_.agreement = session_.agreement();
     const Evaluation evaluation = evaluate(net_, *task_);
-    summary_.strategy = config_.strategy;
-    summary_.options.clear();
-    const auto configured = registry_.configure(config_.strategy, config_.set);
-    for (const Option& option : configured.options.all()) summary_.options.emplace_back(option.name, option.get());
-    summary_.task = task_->options().task;
-    summary_.model = task_->options().model;
-    summary_.parameters = static_cast<std::int64_t>(session_.model().count());
-    summary_.workers = net_.size();
-    summary_.servers = net_.at().servers;
-    summary_.batch = task_->options().batch;
-    summary_.optimizer = config_.optimizer.kind;
-    summary_.lr = base_lr_;
-    summary_.host = host_name();
-    summary_.date = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
+    watch_->evaluated(session_.steps(), task_->metric(), task_->judged(evaluation), speaks());
+    describe();
     summary_.first_step = first_;
-    summary_.seed = config_.seed;
     summary_.wall_seconds = ended - began_;
     summary_.samples_per_second =
         1e3 * static_cast<double>(task_->samples_per_step()) / summary_.steps.mean_ms(&StepRecord::seconds);
@@ -381,12 +414,8 @@ class Training {
     std::optional<ConfigError> unwritten;
     if (speaks()) {
       if (!config_.out.empty()) {
-        TrainConfig resolved = config_;
-        resolved.launch.workers = net_.size();
-        resolved.task = task_->options();
-        resolved.optimizer.lr = base_lr_;
         unwritten =
-            write_results(session_, *task_, resolved, registry_, summary_, trace_ ? Trace::document(events) : "");
+            write_results(session_, *task_, resolved(), registry_, summary_, trace_ ? Trace::document(events) : "");
       }
       std::printf("%s", (config_.json ? summary_.to_json() + "\n" : summary_.to_text()).c_str());
       std::fflush(stdout);
@@ -418,6 +447,7 @@ class Training {
   std::optional<Ledger> ledger_;
   std::optional<Trace> trace_;
   std::optional<Progress> progress_;
+  std::optional<Watch> watch_;
   Session session_;  // last: it calls into what stands above
 };
 

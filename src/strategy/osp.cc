@@ -167,6 +167,26 @@ void Osp::choose_split(Step& s) {
                        std::count(in_u_.begin(), in_u_.end(), true), parts().size(), 1e-6 * bytes,
                        4e-6 * static_cast<double>(s.model.count()), 1e-6 * budget_.bytes(),
                        options_.budget == "loss" ? fmt::format(", ramp {:.2f}", budget_.ramp()) : "");
+  news_ += ":" + describe_split(s.model);
+}
+
+// By layer, in the order of backward; a layer may be cut into several parts.
+std::string Osp::describe_split(const FlatModel& model) const {
+  std::string text;
+  for (std::size_t end = parts().size(); end > 0;) {
+    const Slot& slot = model.slot_at(parts()[end - 1].offset);
+    std::size_t first = end;
+    while (first > 0 && parts()[first - 1].offset >= slot.offset) --first;
+    const auto overlapped = std::count(in_u_.begin() + static_cast<std::ptrdiff_t>(first),
+                                       in_u_.begin() + static_cast<std::ptrdiff_t>(end), true);
+    const auto all = static_cast<std::ptrdiff_t>(end - first);
+    text += fmt::format(" [{}: {}]", slot.name,
+                        overlapped == 0     ? (pinned_[first] ? "in the step, always" : "in the step")
+                        : overlapped == all ? "overlapped"
+                                            : fmt::format("overlapped, {} of {} parts", overlapped, all));
+    end = first;
+  }
+  return text;
 }
 
 void Osp::visit(StateVisitor& v) {

@@ -68,6 +68,7 @@ class Osp final : public Strategy {
   void learn_overlapped();
   void guess_overlapped(Step& s);
   void choose_split(Step& s);
+  std::string describe_split(const FlatModel& model) const;
 
   Options options_;
   Split given_split_;

@@ -10,6 +10,7 @@
 #include "oracle/delayed_merge_oracle.h"
 #include "oracle/osp_oracle.h"
 #include "oracle/simulated.h"
+#include "report/news.h"
 
 namespace slipstream::oracle {
 namespace {
@@ -249,6 +250,23 @@ TEST(Osp, ByItselfItOverlapsPartsAfterItsFirstTenSteps) {
   EXPECT_NE(result.ranks[0].steps[9].news.find("overlaps"), std::string::npos);
   const auto synchronous = run_sim_job(job_of_its_own({.lr = 0.05, .momentum = 0.9}, 13, 2, {"cap=0"}));
   EXPECT_NE(result.ranks[0].weights, synchronous.ranks[0].weights) << "the second stage computes with guesses";
+}
+
+TEST(Osp, TellsItsSplitByLayerInTheOrderOfBackward) {
+  const auto result = run_sim_job(job_of_its_own({.lr = 0.05, .momentum = 0.9}, 13, 2, {"block_bytes=64"}));
+  const std::vector<NewsPiece> pieces = take_apart(result.ranks[0].steps[9].news);
+  const NewsPiece& split = pieces.back();
+  EXPECT_TRUE(split.text.starts_with("overlaps ")) << split.text;
+  std::vector<std::string> layers, told;
+  for (const Parameter& parameter : MlpTask().parameters()) layers.insert(layers.begin(), parameter.name);
+  int overlapped = 0;
+  for (const auto& [layer, what] : split.layers) {
+    told.push_back(layer);
+    overlapped += what.starts_with("overlapped") ? 1 : 0;
+  }
+  EXPECT_EQ(told, layers);
+  EXPECT_GT(overlapped, 0);
+  EXPECT_LE(overlapped, overlapped_parts(result).front());
 }
 
 TEST(Osp, TellsHowLongItWaitedForWhatItOverlapped) {

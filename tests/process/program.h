@@ -86,6 +86,8 @@ class Program {
     return true;
   }
 
+  const std::string& said() const { return streams_[1].text; }  // on standard error, so far
+
   // The result of whichever ends first.
   static Ended first_to_end(Program& a, Program& b) {
     std::array<pollfd, 2> fds{{{a.exit_, POLLIN, 0}, {b.exit_, POLLIN, 0}}};

@@ -12,6 +12,7 @@
 
 #include "report/html.h"
 #include "report/news.h"
+#include "report/page_data.h"
 #include "report/tables.h"
 
 namespace slipstream {
@@ -157,6 +158,38 @@ TEST_F(Report, ThePageAsksForNothingElse) {
   EXPECT_EQ(page.find("{{"), page.find("{{", page.find("<script>"))) << "every place of the template is filled";
   EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
   EXPECT_NE(page.find("Chart.js v"), std::string::npos);
+}
+
+TEST_F(Report, ALivePageMayAskItsOwnServerOnly) {
+  slipstream::Run run = read_run(write("<b>a", summary("ssgd"), {step(0, 1)}));
+  const std::string page = live_page(run);
+  EXPECT_NE(page.find("connect-src 'self'"), std::string::npos);
+  EXPECT_EQ(report_page({run}).find("connect-src"), std::string::npos);
+  EXPECT_EQ(page.find("<b>a"), std::string::npos);
+  const json data = json::parse(live_data(run));
+  EXPECT_EQ(data["live"], true);
+  EXPECT_EQ(data["runs"].size(), 1U);
+  EXPECT_EQ(data["tables"]["summary"], summary_table({run}));
+  EXPECT_EQ(data["tables"]["changes"], "");
+}
+
+TEST_F(Report, TheDataHasTheSpeedUpWhereThereIsABaseline) {
+  json alone = summary("lags");
+  alone["model"] = "cnn";
+  const auto runs = read_runs(
+      {write("a", summary("ssgd")).string(), write("b", summary("lags")).string(), write("c", alone).string()});
+  const json data = json::parse(page_data(runs));
+  EXPECT_DOUBLE_EQ(data["runs"][0]["speedup"], 1.0);
+  EXPECT_DOUBLE_EQ(data["runs"][1]["speedup"], 2.5);
+  EXPECT_TRUE(data["runs"][2]["speedup"].is_null());
+}
+
+// `batch` is what a worker takes in a step, in however many micro-batches.
+TEST_F(Report, MicroBatchesAreNoMoreSamples) {
+  const fs::path folder = write("a", summary("ssgd"), {step(0, 1)});
+  const double samples = read_run(folder).losses[0].samples;
+  std::ofstream(folder / "config.toml") << "accumulate = 4\n";
+  EXPECT_DOUBLE_EQ(read_run(folder).losses[0].samples, samples);
 }
 
 TEST_F(Report, ALongRunMakesAShortPage) {

@@ -59,19 +59,24 @@ TEST(Trace, ShowsStepsWaitsAndWhatWasOnTheWire) {
   EXPECT_EQ(on_row(events, "wire 1").at(0)["args"]["bytes"], 8000);
 }
 
-TEST(Trace, SplitsAStepIntoComputeEncodeUpdateAndWaits) {
+TEST(Trace, SplitsAStepIntoForwardBackwardEncodeUpdateAndWaits) {
   using Kind = WorkRecord::Kind;
   Trace trace(0, 0.0, 10);
   Traffic traffic = one_sum(11.0);  // begun while the first bucket was handed over; blocked from 11.25 to 11.5
-  traffic.work = {{Kind::kBucket, "last.weight", 10.75, 11.125},
+  traffic.work = {{Kind::kForward, {}, 10.125, 10.5},
+                  {Kind::kBucket, "last.weight", 10.75, 11.125},
                   {Kind::kUpdate, {}, 11.5, 11.625},
                   {Kind::kStep, {}, 11.25, 11.75}};
   trace.add({.t = 5, .seconds = 2.0}, traffic, 12.0);
   const auto events = parse({trace.events()});
-  const auto compute = on_row(events, "compute");
-  ASSERT_EQ(compute.size(), 2U);
-  expect_span(compute[0], "forward and backward to last.weight", 10.0, 0.75);
-  expect_span(compute[1], "backward, the rest", 11.125, 0.125);
+  const auto forward = on_row(events, "forward");
+  ASSERT_EQ(forward.size(), 2U);
+  expect_span(forward[0], "between the steps", 10.0, 0.125);
+  expect_span(forward[1], "reading the batch, forward", 10.125, 0.375);
+  const auto backward = on_row(events, "backward");
+  ASSERT_EQ(backward.size(), 2U);
+  expect_span(backward[0], "backward to last.weight", 10.5, 0.25);
+  expect_span(backward[1], "backward, the rest", 11.125, 0.125);
   const auto encode = on_row(events, "encode");
   ASSERT_EQ(encode.size(), 2U);
   expect_span(encode[0], "encode last.weight", 10.75, 0.375);
@@ -81,6 +86,57 @@ TEST(Trace, SplitsAStepIntoComputeEncodeUpdateAndWaits) {
   ASSERT_EQ(waits.size(), 2U);
   expect_span(waits[0], "wait for sum 8 kB of last.weight", 11.25, 0.25);
   expect_span(waits[1], "agree to go on", 11.75, 0.25);
+}
+
+TEST(Trace, SeveralForwardPassesHaveBackwardPassesBetweenThem) {
+  using Kind = WorkRecord::Kind;
+  Trace trace(0, 0.0, 10);
+  Traffic traffic;
+  traffic.work = {{Kind::kForward, {}, 10.0, 10.25},
+                  {Kind::kForward, {}, 10.5, 10.75},
+                  {Kind::kBucket, "a", 11.0, 11.125},
+                  {Kind::kStep, {}, 11.5, 12.0}};
+  trace.add({.t = 5, .seconds = 2.0}, traffic, 12.0);
+  const auto events = parse({trace.events()});
+  EXPECT_EQ(on_row(events, "forward").size(), 2U);
+  const auto backward = on_row(events, "backward");
+  ASSERT_EQ(backward.size(), 3U);
+  expect_span(backward[0], "backward", 10.25, 0.25);
+  expect_span(backward[1], "backward to a", 10.75, 0.25);
+  expect_span(backward[2], "backward, the rest", 11.125, 0.375);
+}
+
+TEST(Trace, WhereForwardIsNotToldSaysSo) {
+  using Kind = WorkRecord::Kind;
+  Trace trace(0, 0.0, 10);
+  Traffic traffic;
+  traffic.work = {{Kind::kBucket, "a", 11.0, 11.125}, {Kind::kStep, {}, 11.5, 12.0}};
+  trace.add({.t = 5, .seconds = 2.0}, traffic, 12.0);
+  const auto events = parse({trace.events()});
+  expect_span(on_row(events, "forward").at(0), "forward and backward to a", 10.0, 1.0);
+  expect_span(on_row(events, "backward").at(0), "backward, the rest", 11.125, 0.375);
+}
+
+// Times are rounded to tenths of a microsecond.
+TEST(Trace, NeighboursOfARowDoNotOverlap) {
+  using Kind = WorkRecord::Kind;
+  Trace trace(0, 0.0, 1000);
+  double at = 1234.5;
+  for (std::int64_t t = 5; t < 300; ++t) {
+    const double part = 1e-5 * (1.0 + 0.0137 * static_cast<double>(t));
+    Traffic traffic;
+    traffic.work = {{Kind::kForward, {}, at, at + part},
+                    {Kind::kBucket, "a", at + 2 * part, at + 3 * part},
+                    {Kind::kStep, {}, at + 4 * part, at + 5 * part}};
+    at += 5 * part;
+    trace.add({.t = t, .seconds = 5 * part}, traffic, at);
+  }
+  std::map<int, double> free;
+  for (const auto& span : of_kind(parse({trace.events()}), "X")) {
+    const double began = span["ts"], lasted = span["dur"];
+    EXPECT_GE(began, free[span["tid"]] - 0.01) << span;
+    free[span["tid"]] = began + lasted;
+  }
 }
 
 TEST(Trace, GivesOverlappingOperationsRowsOfTheirOwn) {
@@ -116,7 +172,8 @@ TEST(Trace, ShowsNoWaitWhereNothingWasWaitedFor) {
   Traffic traffic = one_sum(1.0);
   traffic.operations[0].wait_ended = traffic.operations[0].wait_began;
   trace.add({.t = 5, .seconds = 1}, traffic, 2.0);
-  for (const auto& span : of_kind(parse({trace.events()}), "X")) EXPECT_NE(span["tid"], 4);
+  for (const auto& span : of_kind(parse({trace.events()}), "X"))
+    EXPECT_NE(span["name"].get<std::string>().substr(0, 4), "wait");
 }
 
 TEST(Trace, StandsOnTheClockOfRankZero) {

@@ -116,6 +116,19 @@ class Session {
   };
   [[nodiscard]] Hold hold();
 
+  // A forward pass lasts as long as this lives. Needed by nobody: a trace can tell it from backward then.
+  class Forward {
+   public:
+    explicit Forward(Session& session);
+    ~Forward();
+    Forward(const Forward&) = delete;
+    Forward& operator=(const Forward&) = delete;
+
+   private:
+    Session& session_;
+    const double began_;
+  };
+
   // The gradient of parameter i, counted as Session got them, was written to its .grad without a backward pass.
   void gradient_ready(std::size_t i);
 

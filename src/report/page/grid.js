@@ -5,7 +5,7 @@
 // runs that are no comparison.
 //
 // Returns functions that draw one chart each; page.js calls them again when colours change.
-function makeGrid(grid, figure, scale, colour) {
+function makeGrid(grid, figure, plot, scale, colour) {
   "use strict";
   if (!grid) return [];
 
@@ -34,14 +34,15 @@ function makeGrid(grid, figure, scale, colour) {
     },
   };
 
-  function chart(canvas, rows, quantity) {
+  function chart(at, rows, quantity) {
+    const canvas = at.canvas;
     const shown = rows.filter((row) => row[quantity.key]);
     const spreads = shown.map((row) => row[quantity.key]);
     const point = quantity.key === "score";
     canvas.parentNode.style.height = 84 + 30 * shown.length + "px";
     const least = Math.min(...spreads.map((s) => s[1])), most = Math.max(...spreads.map((s) => s[2]));
     const room = Math.max(0.15 * (most - least), 0.01 * Math.abs(most));  // noise must not look like a difference
-    return new Chart(canvas, {
+    plot(at, {
       type: point ? "line" : "bar", plugins: [whiskers],
       data: { labels: shown.map((row) => row.contender),
               datasets: [{ label: quantity.title, data: spreads.map((s) => s[0]), spreads, showLine: false,
@@ -71,8 +72,8 @@ function makeGrid(grid, figure, scale, colour) {
   grid.forEach((scenario, index) => {
     for (const quantity of scenario.quantities) {
       if (!scenario.rows.some((row) => row[quantity.key])) continue;
-      const canvas = figure("grid-figures-" + index, quantity.title, quantity.about);
-      plots.push(() => chart(canvas, scenario.rows, quantity));
+      const at = figure("grid-figures-" + index, quantity.title, quantity.about);
+      plots.push(() => chart(at, scenario.rows, quantity));
     }
   });
   return plots;

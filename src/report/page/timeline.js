@@ -11,11 +11,12 @@ function makeTimeline(canvas, tip, colour) {
   const wireHeight = (count) => (count <= 4 ? 14 : count <= 10 ? 9 : count <= 20 ? 6 : count <= 40 ? 4 : 2);
 
   // Rows by rank: steps, what the worker did (disjoint, so on one row), the wire.
-  function show(timeline) {
+  // `stay`: where the reader looks stays as it is.
+  function show(timeline, stay) {
     names = timeline.names;
     end = 1;
     ranks = timeline.ranks.map((rank) => {
-      const kinds = { compute: [], update: [], encode: [], waits: [], steps: [] };
+      const kinds = { compute: [], forward: [], backward: [], update: [], encode: [], waits: [], steps: [] };
       const wires = [];
       for (const row of rank.rows) {
         if (kinds[row.name]) kinds[row.name] = row.spans;
@@ -28,7 +29,7 @@ function makeTimeline(canvas, tip, colour) {
     const third = steps[Math.min(2, steps.length - 1)];
     height = AXIS + ranks.reduce((sum, r) => sum + WORKER + 3 + r.wires.length * (wireHeight(r.wires.length) + 1) + GAP, 0);
     canvas.style.height = height + "px";
-    look(0, third ? third[0] + third[1] : end);
+    stay ? look(from, to) : look(0, third ? third[0] + third[1] : end);
   }
 
   function look(a, b) {
@@ -101,8 +102,8 @@ function makeTimeline(canvas, tip, colour) {
       c.fillStyle = colour("shade");
       c.fillRect(at(wait[0]), top, Math.max(1, at(wait[0] + wait[1]) - at(wait[0])), bottom - top);
     }
-    for (const [kind, shade] of [["compute", "compute"], ["update", "update"], ["encode", "encode"], ["waits", "waiting"]]) {
-      for (const span of rank.kinds[kind]) box(c, span, top, WORKER, shade, kind === "waits" ? "waiting" : kind);
+    for (const kind of ["compute", "forward", "backward", "update", "encode", "waits"]) {
+      for (const span of rank.kinds[kind]) box(c, span, top, WORKER, ...(kind === "waits" ? ["waiting", "waiting"] : [kind, kind]));
     }
     rank.wires.forEach((spans, i) => {
       for (const span of spans) {

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Watch: what people look at while a worker trains, as far as they asked for it: the dashboard and TensorBoard's event
+// files. Both are rank 0's; every worker of an elastic job may become it, and keeps what a dashboard shows. Training thread
+// only.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "runtime/config.h"
+#include "runtime/dashboard.h"
+#include "runtime/event_file.h"
+#include "runtime/ledger.h"
+#include "runtime/live_run.h"
+
+namespace slipstream {
+
+class Watch {
+ public:
+  // `about`: what is known of the run before its first step. The configuration must outlive it.
+  Watch(const TrainConfig& config, const Summary& about);
+
+  // This worker is rank 0: serves the dashboard from now on, and says where. ConfigError where the port is in use.
+  void serve();
+
+  // `ended`: on the fabric's clock; samples: of all workers. `resolved` is called where an event file begins.
+  void step(const StepRecord& record, const Traffic& traffic, double ended, double samples, bool rank_0,
+            const std::function<std::string()>& resolved);
+  void evaluated(std::int64_t steps, const std::string& metric, double value, bool rank_0);
+  void regrouped(const Ledger::Change& change);
+
+ private:
+  void write_events(const StepRecord& record, const std::function<std::string()>& resolved);
+
+  const TrainConfig& config_;
+  std::optional<EventFile> events_;
+  std::optional<LiveRun> live_;
+  std::optional<Dashboard> dashboard_;  // last: its thread asks live_
+};
+
+}  // namespace slipstream
