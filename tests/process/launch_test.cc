@@ -60,20 +60,8 @@ TEST_F(Launch, OneRankMayKeepResultsAndTheOtherNot) {
   }
 }
 
-// -r and -t name a rank that is not there: their defaults do not work in torch 1.13 under Python 3.11.
 Words torchrun() {
-  return {"/usr/bin/python3",
-          "-m",
-          "torch.distributed.run",
-          "--nproc_per_node",
-          "2",
-          "--no_python",
-          "-r",
-          "9:1",
-          "-t",
-          "9:1",
-          "--master_port",
-          free_port()};
+  return {interpreter(), SLIPSTREAM_TORCHRUN, "--master_port", free_port(), "--nproc_per_node", "2", "--no_python"};
 }
 
 TEST_F(Launch, ByTorchrunGivesTheSameWeights) {
