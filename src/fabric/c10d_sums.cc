@@ -294,8 +294,10 @@ std::unique_ptr<MeshFabric> join_through_store(Rendezvous at) {
 }  // namespace
 
 #ifdef SLIPSTREAM_GLOO
+bool c10d_sums_are_built() { return true; }
 std::unique_ptr<C10dEngine> make_c10d_sums(MeshFabric& net) { return std::make_unique<C10dSums>(net); }
 #else
+bool c10d_sums_are_built() { return false; }
 std::unique_ptr<C10dEngine> make_c10d_sums(MeshFabric&) {
   fail<ConfigError>(
       "--sums c10d is not in this build: the torch it was built with ({}) comes without Gloo's headers; leave it out, "

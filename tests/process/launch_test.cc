@@ -89,6 +89,14 @@ TEST_F(Launch, ATorchrunWithRestartsGoesOnFromTheLatestCheckpoint) {
   EXPECT_EQ(next, 400);
 }
 
+TEST_F(Launch, AStoreOfTorchrunThatDoesNotAnswerIsToldInOneLine) {
+  const Variables agent{{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RUN_ID", "none"}};
+  const Ended ended =
+      run(train({"--steps", "2", "--join-timeout", "1"}), torchrun_variables(1, 2, free_port()) + agent + kOneThread);
+  expect_failure(ended, 4, {"torchrun's store does not answer"});
+  EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
+}
+
 TEST_F(Launch, ByMpirunGivesTheSameWeights) {
   Program mpirun(Words{"mpirun", "-n", "2", "--allow-run-as-root", "--oversubscribe"} + job("mpi"), kOneThread);
   const Ended ended = mpirun.wait();
