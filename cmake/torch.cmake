@@ -7,7 +7,8 @@ find_package(CLI11 QUIET)  # header-only; Debian's is found by the compiler eith
 
 add_library(slipstream STATIC ${TORCH_SOURCES})
 target_include_directories(slipstream PRIVATE src)
-target_include_directories(slipstream SYSTEM PUBLIC ${TORCH_INCLUDE_DIRS})
+# Whoever uses the installed library finds a torch of its own, and its headers with it.
+target_include_directories(slipstream SYSTEM PUBLIC "$<BUILD_INTERFACE:${TORCH_INCLUDE_DIRS}>")
 target_compile_options(slipstream PRIVATE -Wno-deprecated-declarations)
 target_link_libraries(slipstream PUBLIC slipstream_core ${TORCH_LIBRARIES})
 # Debian's packages belong together. A wheel brings the headers of its own fmt without that library, and none of its Gloo.
@@ -24,7 +25,8 @@ file(GLOB CLI_SOURCES CONFIGURE_DEPENDS src/cli/*.cc)
 list(REMOVE_ITEM CLI_SOURCES ${PROJECT_SOURCE_DIR}/src/cli/main.cc)
 add_library(slipstream_cli STATIC ${CLI_SOURCES})
 target_include_directories(slipstream_cli PRIVATE src)
-target_link_libraries(slipstream_cli PUBLIC slipstream)
+# It links torch and includes none of it: the compiler cache knows its objects whatever torch is.
+target_link_libraries(slipstream_cli PUBLIC slipstream_core $<LINK_ONLY:slipstream>)
 target_precompile_headers(slipstream_cli PRIVATE <CLI/CLI.hpp>)
 
 add_executable(slipstream_program src/cli/main.cc)

@@ -31,6 +31,7 @@ from ._world import join, rank, size  # noqa: E402
 from .hook import STRATEGIES as HOOK_STRATEGIES  # noqa: E402
 from .hook import hook  # noqa: E402
 from .optimizer import Optimizer  # noqa: E402
+from .sampler import Sampler  # noqa: E402
 
 __version__ = _core.version
 
@@ -61,6 +62,7 @@ __all__ = [
     "FabricError",
     "HOOK_STRATEGIES",
     "Optimizer",
+    "Sampler",
     "TrainerCallback",
     "about",
     "hook",

@@ -16,7 +16,8 @@ class Hook:
 
     Every parameter has a shadow: a float32 tensor that a session of Slipstream trains by plain SGD with rate 1, from
     zero in every step. Where it then stands is minus the mean gradient that the strategy came to. So what the strategy
-    owes belongs to parameters, however DDP cuts its buckets."""
+    owes belongs to parameters, however DDP cuts its buckets. Nor does it wait for them to fill: a gradient leaves when
+    backward has made it. Only those that DDP found unused come with their bucket."""
 
     _must_finish = False  # the script does not know of us
     finished = False
@@ -29,6 +30,8 @@ class Hook:
             torch.zeros(p.shape, dtype=torch.float32).requires_grad_() for _, p in named
         ]
         self._promised = []  # buckets of this backward pass: their tensors, and the futures that DDP waits for
+        self._left = set()  # the numbers of the parameters whose gradients have left in it
+        self._together = False  # this pass ends in an exchange: its forward was not inside DDP's no_sync()
         self._session = _core.Session(
             _world.world(),
             [(name, shadow) for (name, _), shadow in zip(named, self._shadows)],
@@ -42,15 +45,30 @@ class Hook:
             False,
         )
         _world._optimizers.add(self)
+        ddp.register_forward_pre_hook(self._begin)
+        for number, (_, p) in enumerate(named):
+            p.register_hook(lambda gradient, number=number, p=p: self._made(number, p, gradient))
+
+    def _begin(self, ddp, _inputs):
+        self._together = ddp.require_backward_grad_sync and torch.is_grad_enabled()
+
+    def _made(self, number, p, gradient):
+        """Backward made a gradient, which is about to be added to what earlier passes left in p.grad."""
+        if self._together:
+            self._leave(number, gradient if p.grad is None else p.grad + gradient)
+
+    def _leave(self, number, gradient):
+        with torch.no_grad():
+            self._shadows[number].grad.copy_(gradient)
+        self._left.add(number)
+        self._session.gradient_ready(number)
 
     def take(self, bucket):
-        """DDP calls it with every bucket of gradients, as backward makes them."""
+        """DDP calls it with every bucket of gradients, when the last of them is made."""
         gradients = list(zip(bucket.gradients(), bucket.parameters()))
-        with torch.no_grad():
-            for gradient, p in gradients:
-                number = self._numbers[id(p)]
-                self._shadows[number].grad.copy_(gradient)
-                self._session.gradient_ready(number)
+        for gradient, p in gradients:
+            if self._numbers[id(p)] not in self._left:
+                self._leave(self._numbers[id(p)], gradient)
         future = torch.futures.Future()
         self._promised.append((bucket.buffer(), gradients, future))
         if bucket.is_last():
@@ -63,11 +81,12 @@ class Hook:
             for buffer, gradients, future in self._promised:
                 for gradient, p in gradients:
                     shadow = self._shadows[self._numbers[id(p)]]
-                    gradient.copy_(shadow)
-                    gradient.neg_()
+                    torch.neg(shadow, out=gradient)
                     shadow.zero_()
                 future.set_result(buffer)
         self._promised = []
+        self._left.clear()
+        self._together = False  # a backward pass through the module without DDP is none of ours
 
     def state_dict(self) -> dict:
         """What this rank owes, and the strategy's plans. On all ranks, between steps."""

@@ -18,6 +18,7 @@
 #include "cli/verbs.h"
 #include "fabric/c10d_sums.h"
 #include "runtime/launch.h"
+#include "task/sampler.h"
 
 namespace py = pybind11;
 
@@ -220,6 +221,14 @@ PYBIND11_MODULE(_core, m) {
       .def(py::init([](std::vector<std::string> names, double lr_factor, double weight_decay) {
         return ParameterGroup{std::move(names), lr_factor, weight_decay};
       }));
+
+  py::class_<Sampler>(m, "Sampler")
+      .def(py::init<std::int64_t, std::int64_t, int, int, std::uint64_t>())
+      .def("steps_per_epoch", &Sampler::steps_per_epoch)
+      .def("batch", [](Sampler& sampler, std::int64_t epoch, std::int64_t taken) {
+        const auto samples = sampler.batch({epoch, taken});
+        return std::vector<std::int64_t>(samples.begin(), samples.end());
+      });
 
   py::class_<World, std::shared_ptr<World>>(m, "World")
       .def(py::init<const Pairs&>())

@@ -6,6 +6,7 @@
 
 #include <condition_variable>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -230,8 +231,28 @@ void without_libuv(Options& options) {
   if constexpr (requires { options.useLibUV; }) options.useLibUV = false;
 }
 
+// c10d logs dozens of lines where our one says what is wrong: not in this scope, unless TORCH_CPP_LOG_LEVEL asks for them.
+class QuietC10d {
+ public:
+  QuietC10d() { set("FATAL"); }
+  ~QuietC10d() { set("WARNING"); }  // its default
+  QuietC10d(const QuietC10d&) = delete;
+  QuietC10d& operator=(const QuietC10d&) = delete;
+
+ private:
+  void set(const char* level) const {
+    if (chosen_) return;
+    setenv(kName, level, 1);
+    c10::initLogging();
+    unsetenv(kName);
+  }
+  static constexpr const char* kName = "TORCH_CPP_LOG_LEVEL";
+  const bool chosen_ = std::getenv(kName) != nullptr;
+};
+
 // Under torchrun rank 0 tells the others where to meet, and the job's key, through the store of torchrun's agent.
 std::unique_ptr<MeshFabric> join_through_store(Rendezvous at) {
+  const QuietC10d quiet;
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(at.master_port);
   options.waitWorkers = false;
@@ -273,8 +294,10 @@ std::unique_ptr<MeshFabric> join_through_store(Rendezvous at) {
 }  // namespace
 
 #ifdef SLIPSTREAM_GLOO
+bool c10d_sums_are_built() { return true; }
 std::unique_ptr<C10dEngine> make_c10d_sums(MeshFabric& net) { return std::make_unique<C10dSums>(net); }
 #else
+bool c10d_sums_are_built() { return false; }
 std::unique_ptr<C10dEngine> make_c10d_sums(MeshFabric&) {
   fail<ConfigError>(
       "--sums c10d is not in this build: the torch it was built with ({}) comes without Gloo's headers; leave it out, "

@@ -195,7 +195,8 @@ int run_wire_bench(const WireBenchOptions& options, const Rendezvous& at) {
     if (speaks) std::printf("\n");
   };
   bench_sums("mesh", [&](std::span<float> values) { return net.sum(values, wire); });
-  const auto c10d = net.size() > 1 && !at.encrypted ? make_c10d_sums(net) : nullptr;  // for comparison
+  const bool compares = net.size() > 1 && !at.encrypted && c10d_sums_are_built();
+  const auto c10d = compares ? make_c10d_sums(net) : nullptr;
   if (c10d && wire == Wire::kFp32) bench_sums("c10d", [&](std::span<float> values) { return c10d->sum(values); });
 
   PushPull servers(net, sizes);

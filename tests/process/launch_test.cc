@@ -60,20 +60,8 @@ TEST_F(Launch, OneRankMayKeepResultsAndTheOtherNot) {
   }
 }
 
-// -r and -t name a rank that is not there: their defaults do not work in torch 1.13 under Python 3.11.
 Words torchrun() {
-  return {"/usr/bin/python3",
-          "-m",
-          "torch.distributed.run",
-          "--nproc_per_node",
-          "2",
-          "--no_python",
-          "-r",
-          "9:1",
-          "-t",
-          "9:1",
-          "--master_port",
-          free_port()};
+  return {interpreter(), SLIPSTREAM_TORCHRUN, "--master_port", free_port(), "--nproc_per_node", "2", "--no_python"};
 }
 
 TEST_F(Launch, ByTorchrunGivesTheSameWeights) {
@@ -99,6 +87,14 @@ TEST_F(Launch, ATorchrunWithRestartsGoesOnFromTheLatestCheckpoint) {
   std::istringstream lines(read_text(path("out/ledger.rank1.jsonl")));
   for (std::string line; std::getline(lines, line); ++next) EXPECT_EQ(nlohmann::json::parse(line)["step"], next);
   EXPECT_EQ(next, 400);
+}
+
+TEST_F(Launch, AStoreOfTorchrunThatDoesNotAnswerIsToldInOneLine) {
+  const Variables agent{{"TORCHELASTIC_USE_AGENT_STORE", "True"}, {"TORCHELASTIC_RUN_ID", "none"}};
+  const Ended ended =
+      run(train({"--steps", "2", "--join-timeout", "1"}), torchrun_variables(1, 2, free_port()) + agent + kOneThread);
+  expect_failure(ended, 4, {"torchrun's store does not answer"});
+  EXPECT_EQ(std::count(ended.err.begin(), ended.err.end(), '\n'), 1) << ended.err;
 }
 
 TEST_F(Launch, ByMpirunGivesTheSameWeights) {

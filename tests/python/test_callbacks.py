@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other people's training loops, where they are installed (./run test-python installs them)."""
+"""Other people's training loops, where they are installed (./run test-torch2 installs them)."""
 import pytest
 
 

@@ -47,6 +47,40 @@ def test_ssgd_of_two_workers_is_ddp_bit_for_bit(workers):
     )
 
 
+def test_accumulation_and_unused_parameters_are_as_under_ddp_bit_for_bit(workers):
+    expect_ok(
+        workers(
+            GROUP
+            + """
+        class TwoWays(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.ways = torch.nn.ModuleList([make_net(4), make_net(5)])
+
+            def forward(self, x, way):
+                return self.ways[way](x)
+
+        def trained(hooked):
+            net = TwoWays()
+            ddp = DistributedDataParallel(net, find_unused_parameters=True)
+            if hooked:
+                slipstream.hook(ddp, "ssgd")
+            opt = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
+            for step in range(6):
+                opt.zero_grad()
+                with ddp.no_sync():
+                    ddp(data(2 * step, rank)[0], 0).square().sum().backward()
+                ddp(data(2 * step + 1, rank)[0], step % 2).square().sum().backward()
+                opt.step()
+            return weights(net)
+
+        assert torch.equal(trained(False), trained(True))
+        print("ok")
+        """
+        )
+    )
+
+
 @pytest.mark.parametrize("strategy, options", [("topk", "density=0.05"), ("lags", "adaptive=False, density=0.05")])
 def test_what_is_not_sent_is_owed_by_parameter(workers, strategy, options):
     """Gradients that never change: after some steps what was applied plus the mean of what is owed is their sum."""

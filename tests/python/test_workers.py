@@ -1,14 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several processes of one job."""
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_ssgd_of_two_workers_is_one_process_with_both_batches(workers):
@@ -163,36 +159,6 @@ def test_ctrl_c_is_a_keyboard_interrupt_on_all_ranks(workers):
         """
     )
     assert [e.out for e in ended] == ["interrupted\n"] * 2, ended[0].err + ended[1].err
-
-
-def torchrun(script, *arguments):
-    # torch 1.13 under Python 3.11 needs -r and -t, for a rank that is not there: their defaults do not work.
-    more = ["-r", "9:1", "-t", "9:1"] if torch.__version__.startswith("1.") else []
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2", *more]
-    return subprocess.run(
-        [*launcher, str(script), *arguments],
-        cwd=ROOT, text=True, capture_output=True, timeout=300, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
-@pytest.mark.parametrize(
-    "example, needs",
-    [
-        ("image_classifier.py", None),
-        ("char_model.py", None),
-        ("ddp_classifier.py --hook lags", None),
-        ("ddp_classifier.py", None),
-        ("lightning_module.py", "lightning"),
-        ("hf_trainer.py", "transformers"),
-    ],
-)
-def test_the_examples_run_under_torchrun(example, needs):
-    if needs:
-        pytest.importorskip(needs)
-    name, *flags = example.split()
-    ended = torchrun(ROOT / "examples/python" / name, "--steps", "12", *flags)
-    assert ended.returncode == 0, ended.stderr
-    assert "equal on all 2 workers" in ended.stdout
 
 
 def test_the_command_line_trains_and_its_model_loads_with_weights_only(tmp_path):
