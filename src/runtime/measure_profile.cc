@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <memory>
-#include <numeric>
+#include <optional>
 #include <thread>
 
 #include "fabric/c10d_sums.h"
@@ -65,7 +65,9 @@ Registry registry_of_alone(std::unique_ptr<StepMeter>& meter) {
 class Measurement {
  public:
   Measurement(MeshFabric& net, const TaskOptions& options, const OptimizerOptions& optimizer)
-      : net_(net), task_(make_task(options, net.rank(), net.size())), optimizer_(optimizer) {}
+      : net_(net), task_(make_task(options, net.rank(), net.size())), optimizer_(optimizer) {
+    at_ = task_->sampler().first_from({});
+  }
 
   MeasuredProfile run() {
     compute_alone();
@@ -83,9 +85,16 @@ class Measurement {
   template <typename Each>
   void train(Session& session, std::int64_t steps, const Each& each) {
     for (std::int64_t i = 0; i < steps; ++i) {
-      auto loss = task_->loss(at_, 0);
-      loss.backward();
-      each(session.step(loss.item<double>()));
+      double loss = 0;
+      const std::int64_t accumulate = task_->options().accumulate;
+      for (std::int64_t micro = 0; micro < accumulate; ++micro) {
+        std::optional<Session::Hold> hold;
+        if (micro + 1 < accumulate) hold.emplace(session.hold());
+        auto part = task_->loss(at_, micro);
+        part.backward();
+        loss += part.item<double>();
+      }
+      each(session.step(loss));
       at_ = task_->sampler().after(at_);
     }
   }

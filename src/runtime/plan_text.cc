@@ -20,9 +20,12 @@ std::string number(double value) {
 std::string line_of(const Prediction& p, const Prediction* dense) {
   if (!p.refused.empty()) return wrap(fmt::format("{}: {}", p.contender.text(), p.refused), kTerminal, 2) + "\n";
   const std::string ratio = dense != nullptr && dense->refused.empty() ? number(dense->step_s / p.step_s) : "";
-  return fmt::format("{:<24} {:>8} {:>6} {:>6.1f} {:>6.1f} {:>6.1f} {:>8} {:>6.1f} {:>4}\n", p.contender.text(),
-                     number(1e3 * p.step_s), ratio, 100 * p.efficiency, 100 * p.exposed_s / p.step_s, 100 * p.hidden,
-                     number(1e-6 * p.bytes_sent), p.copies, p.equal ? "yes" : "no");
+  const std::string name = p.contender.text();
+  const std::string own_line = name.size() > 22 ? name + "\n" : "";
+  return own_line + fmt::format("{:<22} {:>8} {:>6} {:>6.1f} {:>6.1f} {:>6.1f} {:>8} {:>6.1f} {:>4}\n",
+                                own_line.empty() ? name : "", number(1e3 * p.step_s), ratio, 100 * p.efficiency,
+                                100 * p.exposed_s / p.step_s, 100 * p.hidden, number(1e-6 * p.bytes_sent), p.copies,
+                                p.equal ? "yes" : "no");
 }
 
 std::string advice_line(std::string_view head, const Advice& advice) {
@@ -39,7 +42,7 @@ std::string plan_text(const Plan& plan) {
                   p.workers, p.parameter_count(), p.parameters.size(), 1e3 * p.worker_alone_s(),
                   8e-6 * p.link.bytes_per_s, 1e3 * p.link.latency_s),
       kTerminal);
-  constexpr const char* kHead = "{:<24} {:>8} {:>6} {:>6} {:>6} {:>6} {:>8} {:>6} {:>4}\n";
+  constexpr const char* kHead = "{:<22} {:>8} {:>6} {:>6} {:>6} {:>6} {:>8} {:>6} {:>4}\n";
   text += fmt::format(fmt::runtime(std::string("\n\n") + kHead), "", "step", "times", "% com-", "%", "% hid-",
                       "MB sent", "model", "all");
   text += fmt::format(fmt::runtime(kHead), "strategy", "ms", "ssgd", "puting", "waits", "den", "a step", "copies", "=");

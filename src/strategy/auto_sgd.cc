@@ -221,7 +221,8 @@ void AutoSgd::decide(Step& s) {
   } else if (phase_ == Phase::kTrying) {
     accepted_s_ = step_s;
     if (step_s > kRealGain * dense_s_) {  // (3)
-      tell(fmt::format("back to ssgd: {} took {:.4g} ms a step, ssgd {:.4g}", chosen_, 1e3 * step_s, 1e3 * dense_s_));
+      tell(fmt::format("auto: back to ssgd: {} took {:.4g} ms a step, ssgd {:.4g}", chosen_, 1e3 * step_s,
+                       1e3 * dense_s_));
       drain(s);
       chosen_ = kDense;
       start(kDense, next);
@@ -231,7 +232,8 @@ void AutoSgd::decide(Step& s) {
   } else {
     const bool changed = step_s > kNoticeable * accepted_s_ || accepted_s_ > kNoticeable * step_s;
     if (changed) {  // (5)
-      tell(fmt::format("a step takes {:.4g} ms, and took {:.4g}: measuring again", 1e3 * step_s, 1e3 * accepted_s_));
+      tell(fmt::format("auto: a step takes {:.4g} ms, and took {:.4g}: measuring again", 1e3 * step_s,
+                       1e3 * accepted_s_));
       drain(s);
       chosen_ = kDense;
       start(kDense, next);
@@ -253,7 +255,7 @@ void AutoSgd::choose(Step& s) {
   if (s.net.rank() == 0) choice = job_->chooser->choose(profile, options_.may == "local");
   chosen_ = gather_text(s.net, choice.strategy).front();
   check(chosen_.size() <= kLongestName, "the name of {} is too long to be kept", chosen_);
-  tell(fmt::format("ssgd takes {:.4g} ms a step; chose {}: {}", 1e3 * dense_s_, chosen_,
+  tell(fmt::format("auto: ssgd takes {:.4g} ms a step; chose {}: {}", 1e3 * dense_s_, chosen_,
                    gather_text(s.net, choice.why).front()));
   if (chosen_ == kDense) return;
   drain(s);
