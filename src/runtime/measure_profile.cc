@@ -76,7 +76,10 @@ class Measurement {
     p.workers = net_.size();
     p.optimizer = optimizer_;
     const auto cores = std::max(1U, std::thread::hardware_concurrency());
-    if (net_.at().supervised) p.cpu_factor = std::max(1.0, static_cast<double>(net_.size()) / cores);
+    if (net_.at().supervised) {  // all workers are on this machine
+      p.cpu_factor = std::max(1.0, static_cast<double>(net_.size()) / cores);
+      p.shared_cores = static_cast<unsigned>(net_.size()) >= cores;
+    }
     p.take_link(probe_link(net_));
     return std::move(found_);
   }

@@ -143,6 +143,7 @@ SimJobOptions Predictor::job(const Contender& contender, int workers, std::int64
   job.forward_share = profile_.forward_share;
   job.backward_shares = profile_.backward_shares;
   job.io_s_per_byte = profile_.io_s_per_byte;
+  if (profile_.costs) job.cpu_clock = profile_.cpu_factor * model_->scale();
   return job;
 }
 
@@ -210,6 +211,8 @@ Prediction Predictor::simulate(const Contender& contender) {
     const std::int64_t steps = settle + windows * length.window;
     SimJobOptions options = job(contender, profile_.workers, steps);
     options.charged = hooks;
+    if (profile_.shared_cores)
+      options.io_s_per_byte += found.hooks.server_s_per_byte / 2;  // of sent and received bytes
     result = run_sim_job(options);
     require_finished(result, contender);
     last = mean_of(result, steps - length.window, length.window);

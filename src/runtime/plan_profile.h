@@ -31,9 +31,10 @@ struct PlanProfile {
   std::vector<double> backward_shares{};               // of the rest, by parameter; empty: by size
   double update_s = 0;                                 // of a dense step; 0: it is in compute_s
   LinkModel link{};                                    // payload, not the line's rate
-  double io_s_per_byte = 0;  // what moving a byte takes from computing, where both share a core
-  bool costs = true;         // do encoding and more than a dense update take time?
-  double cpu_factor = 1;     // how much longer such work takes than here and now
+  double io_s_per_byte = 0;   // what moving a byte takes from computing, where both share a core
+  bool costs = true;          // do encoding and more than a dense update take time?
+  bool shared_cores = false;  // … with the parameter server beside a worker as well
+  double cpu_factor = 1;      // how much longer such work takes than here and now
   OptimizerOptions optimizer{};
 
   // As they were measured: of a step by tensor, in the order of backward, the first with forward.

@@ -78,14 +78,31 @@ InFlight HookMeter::recv(int from, Tag tag, std::span<std::byte> bytes, std::spa
   return uncounted([&] { return inner_.recv(from, tag, bytes, more); });
 }
 
-double ChargedStrategy::measure(const std::function<void()>& hook) const {
+void HookMeter::begin() {
+  inside_before_s_ = *inside_;
+  began_s_ = thread_cpu_s();
+}
+
+double HookMeter::spent_s() const {
+  return began_s_ < 0 ? 0 : std::max(0.0, thread_cpu_s() - began_s_ - (*inside_ - inside_before_s_));
+}
+
+double HookMeter::end() {
+  const double spent = spent_s();
+  began_s_ = -1;
+  return spent;
+}
+
+double ChargedStrategy::measure(const std::function<void()>& hook) {
   if (meter_ == nullptr) {
     hook();
     return 0;
   }
-  const double began = HookMeter::thread_cpu_s(), inside = meter_->inside_s();
+  meter_->begin();
   hook();
-  return std::max(0.0, HookMeter::thread_cpu_s() - began - (meter_->inside_s() - inside));
+  const double spent = meter_->end();
+  if (!charges() && meter_->clock_factor() > 0) port_.compute(meter_->clock_factor() * spent);
+  return spent;
 }
 
 void ChargedStrategy::on_bucket_ready(Step& s, const Bucket& bucket) {

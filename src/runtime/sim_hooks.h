@@ -3,7 +3,8 @@
 // The processor's time that a strategy's hooks take, in a SimWorld, where their work is real and time is not.
 //
 // HookMeter measures it: a Fabric around the simulated one, whose own work (copies, sums, hashes) is not the strategy's
-// and is left out. ChargedStrategy lets it pass: a Strategy around another one, whose hooks take the virtual time they
+// and is left out. Inside a hook its clock goes on with that time, for strategies that measure what their work costs.
+// ChargedStrategy lets it pass: a Strategy around another one, whose hooks take the virtual time they
 // are said to take. What a bucket hook costs passes before it, since what is sent is made first; what on_step costs
 // passes after it, since most of it is done with what has arrived.
 #pragma once
@@ -28,14 +29,19 @@ struct HookCosts {
   double total_s() const;
 };
 
-// Counts the CPU time of the calling thread that is spent inside of the fabric.
 class HookMeter final : public Fabric {
  public:
-  explicit HookMeter(Fabric& inner) : inner_(inner), inside_(std::make_shared<double>(0)) {}
+  // A second of the processor is `clock_factor` seconds of the clock: stand-ins take less time than what they stand for.
+  HookMeter(Fabric& inner, double clock_factor)
+      : inner_(inner), clock_factor_(clock_factor), inside_(std::make_shared<double>(0)), clock_(*this) {}
+
+  void begin();  // a hook
+  double end();  // the CPU time it took, without what was spent inside of the fabric
+  double clock_factor() const { return clock_factor_; }
 
   int rank() const override { return inner_.rank(); }
   int size() const override { return inner_.size(); }
-  Clock& clock() override { return inner_.clock(); }
+  Clock& clock() override { return clock_; }
   using Fabric::sum;
   InFlight sum(std::span<float> values, Wire wire) override;
   InFlight gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
@@ -49,22 +55,34 @@ class HookMeter final : public Fabric {
   void listen(Tag tag, Listener* listener) override { inner_.listen(tag, listener); }
   bool can_listen() const override { return inner_.can_listen(); }
 
-  double inside_s() const { return *inside_; }
   static double thread_cpu_s();
 
  private:
+  class HookClock final : public Clock {
+   public:
+    explicit HookClock(HookMeter& meter) : meter_(meter) {}
+    double now() const override { return meter_.inner_.clock().now() + meter_.clock_factor_ * meter_.spent_s(); }
+
+   private:
+    HookMeter& meter_;
+  };
+  double spent_s() const;  // by the hook under way
   class Uncounted;
   template <typename Start>
   InFlight uncounted(Start start);
 
   Fabric& inner_;
+  const double clock_factor_;
   std::shared_ptr<double> inside_;  // shared with operations: an InFlight may outlive this wrapper
+  HookClock clock_;
+  double began_s_ = -1, inside_before_s_ = 0;  // negative: no hook is under way
 };
 
 class ChargedStrategy final : public Strategy {
  public:
-  // `meter` may be null: nothing is measured then. All must outlive the strategy.
-  ChargedStrategy(std::unique_ptr<Strategy> inner, SimPort& port, const HookCosts& charged, const HookMeter* meter)
+  // `meter` may be null: nothing is measured then. Where nothing is charged, what the meter's clock has gone on by passes
+  // after a hook. All must outlive the strategy.
+  ChargedStrategy(std::unique_ptr<Strategy> inner, SimPort& port, const HookCosts& charged, HookMeter* meter)
       : inner_(std::move(inner)), port_(port), charged_(charged), meter_(meter) {}
 
   bool needs_servers() const override { return inner_->needs_servers(); }
@@ -83,12 +101,13 @@ class ChargedStrategy final : public Strategy {
   HookCosts measured(std::int64_t steps) const;
 
  private:
-  double measure(const std::function<void()>& hook) const;
+  double measure(const std::function<void()>& hook);
+  bool charges() const { return charged_.step_s > 0 || !charged_.bucket_s.empty(); }
 
   std::unique_ptr<Strategy> inner_;
   SimPort& port_;
   const HookCosts& charged_;
-  const HookMeter* meter_;
+  HookMeter* meter_;
   std::vector<HookCosts> by_step_;
 };
 

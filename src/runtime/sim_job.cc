@@ -46,8 +46,8 @@ class SimWorker {
         model_(first_model(options, port.rank())),
         brings_(brought()),
         meeting_(brings_ ? meet(port, *brings_) : Meeting{}),
-        meter_(port),
-        engine_(options.measure_costs ? static_cast<Fabric&>(meter_) : port, model_, charged_strategy(),
+        meter_(port, options.cpu_clock),
+        engine_(metered() ? static_cast<Fabric&>(meter_) : port, model_, charged_strategy(),
                 {.optimizer = options.optimizer,
                  .lr = options.lr,
                  .health = options.health,
@@ -66,9 +66,11 @@ class SimWorker {
   }
 
  private:
+  bool metered() const { return options_.measure_costs || options_.cpu_clock > 0; }
+
   std::unique_ptr<Strategy> charged_strategy() {
     auto charged = std::make_unique<ChargedStrategy>(options_.make_strategy(), port_, options_.charged,
-                                                     options_.measure_costs ? &meter_ : nullptr);
+                                                     metered() ? &meter_ : nullptr);
     hooks_ = charged.get();
     return charged;
   }

@@ -60,6 +60,7 @@ struct SimJobOptions {
   HookCosts charged;           // time that the strategy's hooks and its servers take; by default none
   double io_s_per_byte = 0;    // what a hidden byte of the last step, sent or received, adds to computing: shared cores
   bool measure_costs = false;  // SimRankResult::costs and state_floats
+  double cpu_clock = 0;  // a strategy's clock goes on by so much per second that its hooks take here; 0: not at all
 
   bool health = false;  // exchange health reports, as a Session does: they take some time on the wire
 

@@ -10,6 +10,7 @@
 
 #include "base/vec.h"
 #include "base/visit_real.h"
+#include "optim/own_step.h"
 #include "strategy/sync_sgd.h"
 #include "topology/agree.h"
 #include "topology/gather_text.h"
@@ -97,6 +98,7 @@ void AutoSgd::on_start(Step& s) {
 
 // From step t on. The optimizer's state goes along where the new strategy steps, too; for directions its second moments do.
 void AutoSgd::start(const std::string& strategy, std::int64_t t) {
+  check(strategy == kDense || job_->chooser != nullptr, "nobody here can make {}, which auto chose", strategy);
   inner_ = strategy == kDense ? std::make_unique<SyncSgd>(SyncSgdOptions{}) : job_->chooser->make(strategy);
   inner_began_ = t;
   Optimizer& opt = job_->opt;
@@ -244,6 +246,9 @@ void AutoSgd::decide(Step& s) {
 
 void AutoSgd::choose(Step& s) {
   if (s.net.size() == 1 || job_->chooser == nullptr) return;
+  if (dynamic_cast<const OwnStep*>(&s.opt) != nullptr) {
+    return tell("auto: stays with ssgd: an optimizer of your own cannot make directions, which the others send");
+  }
   JobProfile profile{s.model, s.net.size(), meter_->means(), 0, dense_s_, {}, s.opt.options()};
   profile.update_s = (s.opt.seconds() - updated_s_) / static_cast<double>(options_.measure_steps);
   profile.compute_s.push_back(profile.update_s);
