@@ -24,6 +24,8 @@ constexpr const char* kAbout =
     "  slipstream train --strategy dasgd      the same with another algorithm\n"
     "  slipstream list                        all algorithms\n"
     "  slipstream explain dasgd               what one does, sends and waits for\n"
+    "  slipstream plan --link 1gbit --workers 8 --parameters 1e8 --compute-ms 300\n"
+    "                                         which one would help, by how much\n"
     "  slipstream report runs/a runs/b        one page that compares runs of --out\n"
     "  slipstream compare --quick             which one helps, and what it costs\n"
     "  slipstream VERB --help                 all flags of a verb\n";
@@ -147,10 +149,11 @@ int run_cli(int argc, char** argv, const Registry& registry, std::vector<std::st
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("slipstream ") + version());
   app.formatter(std::make_shared<Formatter>());
-  std::vector<std::pair<std::string, Verb>> verbs{
-      {"train", add_train(app)}, {"list", add_list(app)},     {"explain", add_explain(app)},
-      {"bench", add_bench(app)}, {"lab", add_lab(app)},       {"ckpt", add_ckpt(app)},
-      {"eval", add_eval(app)},   {"report", add_report(app)}, {"compare", add_compare(app)}};
+  std::vector<std::pair<std::string, Verb>> verbs{{"train", add_train(app)},     {"list", add_list(app)},
+                                                  {"explain", add_explain(app)}, {"bench", add_bench(app)},
+                                                  {"lab", add_lab(app)},         {"ckpt", add_ckpt(app)},
+                                                  {"eval", add_eval(app)},       {"report", add_report(app)},
+                                                  {"compare", add_compare(app)}, {"plan", add_plan(app)}};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

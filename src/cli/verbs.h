@@ -34,6 +34,7 @@ Verb add_ckpt(CLI::App& app);
 Verb add_eval(CLI::App& app);
 Verb add_report(CLI::App& app);
 Verb add_compare(CLI::App& app);
+Verb add_plan(CLI::App& app);
 
 std::string explain(const StrategyInfo& info);  // what the verb prints
 

@@ -87,6 +87,7 @@ Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strate
   };
   for (const Bucket& bucket : bucketizer_.plan()) bucket_names_.push_back(layers_of(bucket, model));
   step_.buckets = bucketizer_.plan();
+  step_.chooser = options.chooser;
   if (strategy_->clips_own() && options.optimizer.clip_norm > 0.0) {
     clip_.emplace(options.optimizer.clip_norm, bucketizer_.plan().size());
   }

@@ -32,8 +32,8 @@
 #include <optional>
 #include <vector>
 
+#include "correction/own_clip.h"
 #include "engine/health.h"
-#include "engine/own_clip.h"
 #include "engine/regroup.h"
 #include "fabric/metered_fabric.h"
 #include "model/bucketizer.h"
@@ -47,6 +47,7 @@ struct EngineOptions {
   std::function<void()> own_step{};          // moves the weights by the model's gradients instead of `optimizer`
   bool health = true;                        // false: no reports, so that a simulation's times are the strategy's alone
   double bytes_scale = 1;                    // of a stand-in: its bytes count so many times where buckets are cut
+  const Chooser* chooser = nullptr;          // see Step
   std::atomic<bool>* stop = nullptr;         // set by anybody to end all ranks; cleared by the engine it has stopped
   const Holdings* brings = nullptr;          // what this worker brings from another group, or a checkpoint of one
   Meeting meeting{};                         // what became of all of them: whose weights become everybody's

@@ -87,12 +87,12 @@ double SimPorts::exchange(int rounds, double bytes, double now) {
   for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r) {
     start = std::max({start, egress_free_[r], ingress_[r].empty() ? now : ingress_[r].rbegin()->second});
   }
-  const double end = start + rounds * (latency_s + bytes * bytes_scale_ * s_per_byte);
+  const double free = start + rounds * bytes * bytes_scale_ * s_per_byte;
   for (std::size_t r = 0; r < static_cast<std::size_t>(ranks); ++r) {
-    egress_free_[r] = end;
-    ingress_[r] = {{start, end}};
+    egress_free_[r] = free;
+    ingress_[r] = {{start, free}};
   }
-  return end;
+  return free + rounds * latency_s;
 }
 
 }  // namespace slipstream

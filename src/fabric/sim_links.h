@@ -36,7 +36,8 @@ class SimPorts {
   Passage send(int from, int to, double bytes, double now);
 
   // The end of an algorithm in which every worker sends `bytes` to every other one, `rounds` times in step, so that the
-  // slowest port and the longest delay set the pace. It begins when all ports are free and keeps them until it ends.
+  // slowest port and the longest delay set the pace. It begins when all ports are free and keeps them for as long as its
+  // bytes take; while the last of them travel, the next operation's leave.
   double exchange(int rounds, double bytes, double now);
 
   double bytes_scale() const { return bytes_scale_; }

@@ -119,10 +119,13 @@ Optimizer::Timed::Timed(Optimizer& optimizer)
 
 Optimizer::Timed::~Timed() {
   if (began_ < 0.0) return;
-  const double ended = now_on(optimizer_.clock_);
-  optimizer_.seconds_ += ended - began_;
   optimizer_.timing_ = false;
-  if (optimizer_.on_update) optimizer_.on_update(began_, ended);
+  optimizer_.count_update(began_, now_on(optimizer_.clock_));
+}
+
+void Optimizer::count_update(double began, double ended) {
+  seconds_ += ended - began;
+  if (on_update) on_update(began, ended);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::size_t count, OptimizerUse use,

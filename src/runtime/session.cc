@@ -23,6 +23,7 @@
 #include "runtime/job_state.h"
 #include "runtime/launch.h"
 #include "runtime/model_file.h"
+#include "runtime/plan_chooser.h"
 #include "topology/average.h"
 
 namespace slipstream {
@@ -108,6 +109,7 @@ struct Session::State {
   std::optional<OneAtWork> at_work;  // until finish()
   TorchModel model;
   const SessionOptions options;
+  const PlanChooser chooser{options.registry};
   std::optional<Engine> engine;             // of the present group
   std::optional<Pace> pace;                 // empty: alone, or simulated
   CheckpointMeta job;                       // all but step and files
@@ -138,6 +140,7 @@ struct Session::State {
                    EngineOptions{.optimizer = options.optimizer,
                                  .lr = options.lr,
                                  .own_step = options.own_step,
+                                 .chooser = &chooser,
                                  .stop = &stop_flag,
                                  .brings = &holdings,
                                  .meeting = meeting});

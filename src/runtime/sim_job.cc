@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <list>
+#include <numeric>
 
 #include "engine/engine.h"
 #include "fabric/metered_fabric.h"
@@ -23,6 +24,18 @@ FlatModel first_model(const SimJobOptions& options, int rank) {
   return model;
 }
 
+// Where the bytes of a stand-in stand for more of them.
+double hidden_bytes(const StepRecord& step, double bytes_scale) {
+  const double hidden = step.wire_seconds > 0 ? std::max(0.0, 1 - step.exposed_seconds / step.wire_seconds) : 0;
+  return hidden * bytes_scale * (step.bytes_sent + step.bytes_received);
+}
+
+struct FloatCounter final : StateVisitor {
+  std::size_t count = 0;
+  void floats(std::string_view, std::span<float> values) override { count += values.size(); }
+  void integer(std::string_view, std::int64_t&) override {}
+};
+
 // One rank: the engine that a Session drives, driven by a toy task. Time passes only where it says so.
 class SimWorker {
  public:
@@ -33,11 +46,13 @@ class SimWorker {
         model_(first_model(options, port.rank())),
         brings_(brought()),
         meeting_(brings_ ? meet(port, *brings_) : Meeting{}),
-        engine_(port, model_, options.make_strategy(),
+        meter_(port, options.cpu_clock),
+        engine_(metered() ? static_cast<Fabric&>(meter_) : port, model_, charged_strategy(),
                 {.optimizer = options.optimizer,
                  .lr = options.lr,
                  .health = options.health,
                  .bytes_scale = options.world.bytes_scale,
+                 .chooser = options.chooser,
                  .brings = brings_ ? &*brings_ : nullptr,
                  .meeting = meeting_}) {}
 
@@ -51,6 +66,15 @@ class SimWorker {
   }
 
  private:
+  bool metered() const { return options_.measure_costs || options_.cpu_clock > 0; }
+
+  std::unique_ptr<Strategy> charged_strategy() {
+    auto charged = std::make_unique<ChargedStrategy>(options_.make_strategy(), port_, options_.charged,
+                                                     metered() ? &meter_ : nullptr);
+    hooks_ = charged.get();
+    return charged;
+  }
+
   // From another group; nothing: this is the first, or one that goes on as it was.
   std::optional<Holdings> brought() const {
     if (!options_.bring.empty()) return options_.bring[static_cast<std::size_t>(port_.rank())];
@@ -70,6 +94,7 @@ class SimWorker {
     const std::int64_t end = std::min(options_.steps, options_.stop_after.value_or(options_.steps));
     while (engine_.t() < end) one_step();
     if (checkpointer_) checkpointer_->finish();
+    if (options_.measure_costs) note_costs();
     if (options_.stop_after) {
       save_state(saved.ranks[rank], engine_, model_);
       engine_.leave();
@@ -93,6 +118,14 @@ class SimWorker {
     checkpointer_->after_step(engine_.t(), [this](StateArchive& state) { save_state(state, engine_, model_); });
   }
 
+  void note_costs() {
+    result_.costs = hooks_->measured(options_.steps);
+    FloatCounter state;
+    engine_.optimizer().visit(state);
+    engine_.strategy().visit(state);
+    result_.state_floats = state.count;
+  }
+
   CheckpointMeta description() const {
     CheckpointMeta job{.workers = port_.size(), .servers = options_.servers};
     for (const Slot& slot : model_.slots()) {
@@ -108,19 +141,33 @@ class SimWorker {
     restore_state(read_rank(checkpoint, saved, port_.rank()), engine_, model_, saved.step);
   }
 
-  // Time passes by bucket, in proportion to its size; slots are reported from the last to the first, as autograd does.
+  // Time passes by slot, from the last to the first, as autograd works; a bucket's is over before its slots are reported.
   void backward() {
     const auto& factors = options_.compute_factors;
     const double factor = factors.empty() ? 1.0 : factors[static_cast<std::size_t>(port_.rank())];
-    const double total_s = options_.compute_seconds * factor;
+    double total_s = options_.compute_seconds * factor;
+    if (!options_.step_factors.empty()) {
+      const auto& steps = options_.step_factors[static_cast<std::size_t>(port_.rank()) % options_.step_factors.size()];
+      total_s *= steps[static_cast<std::size_t>(engine_.t()) % steps.size()];
+    }
+    if (!result_.steps.empty() && options_.io_s_per_byte > 0) {
+      total_s += options_.io_s_per_byte * hidden_bytes(result_.steps.back(), options_.world.bytes_scale);
+    }
     const double forward_s = model_.count() == 0 ? total_s : total_s * options_.forward_share;
     port_.compute(forward_s);
     for (const Bucket& bucket : engine_.buckets()) {
-      if (bucket.count > 0) {
-        port_.compute((total_s - forward_s) * static_cast<double>(bucket.count) / static_cast<double>(model_.count()));
-      }
+      if (const double share = share_of(bucket); share > 0) port_.compute((total_s - forward_s) * share);
       for (std::size_t slot = bucket.end_slot; slot-- > bucket.first_slot;) engine_.slot_ready(slot);
     }
+  }
+
+  double share_of(const Bucket& bucket) const {
+    if (options_.backward_shares.empty()) {
+      return bucket.count == 0 ? 0 : static_cast<double>(bucket.count) / static_cast<double>(model_.count());
+    }
+    const auto by_slot = options_.backward_shares.begin();
+    return std::accumulate(by_slot + static_cast<std::ptrdiff_t>(bucket.first_slot),
+                           by_slot + static_cast<std::ptrdiff_t>(bucket.end_slot), 0.0);
   }
 
   const SimJobOptions& options_;
@@ -129,12 +176,14 @@ class SimWorker {
   FlatModel model_;
   const std::optional<Holdings> brings_;
   const Meeting meeting_;
+  HookMeter meter_;
+  ChargedStrategy* hooks_ = nullptr;  // the engine's
   Engine engine_;
   std::optional<Checkpointer> checkpointer_;
 };
 
 // A server as a rank of its own. The real ones are called as messages come in (server/host.h).
-void run_server(SimPort& port, SimServerResult& result) {
+void run_server(SimPort& port, const SimJobOptions& options, SimServerResult& result) {
   struct Outgoing {
     ServerMessage::Frame frame;
     std::shared_ptr<const Floats> payload;
@@ -152,7 +201,13 @@ void run_server(SimPort& port, SimServerResult& result) {
     if (!port.beside(letter.from)) result.bytes_received += static_cast<double>(letter.bytes.size());
     goodbyes += message.kind == ServerMessage::Kind::kBye ? 1 : 0;
     const auto body = std::span(letter.bytes).subspan(frame.size());
-    for (auto& reply : shard.handle(letter.tag & kBackground, message, body)) {
+    if (options.charged.server_s_per_byte > 0) {
+      port.compute(options.charged.server_s_per_byte * static_cast<double>(body.size()));
+    }
+    const double began_s = options.measure_costs ? HookMeter::thread_cpu_s() : 0;
+    auto replies = shard.handle(letter.tag & kBackground, message, body);
+    if (options.measure_costs) result.handling_s += HookMeter::thread_cpu_s() - began_s;
+    for (auto& reply : replies) {
       reply.message.from = server;
       Outgoing& out = outbox.emplace_back(Outgoing{reply.message.pack(), std::move(reply.payload), {}});
       const auto bytes = out.payload ? std::as_bytes(std::span(*out.payload)) : std::span<const std::byte>();
@@ -174,6 +229,11 @@ void check_options(const SimJobOptions& options) {
   if (options.resume && options.resume->ranks.size() != ranks) {
     fail<ConfigError>("the saved job has {} ranks, this one {}; resume with as many", options.resume->ranks.size(),
                       ranks);
+  }
+  const std::size_t slots = options.task->parameters().size();
+  if (!options.backward_shares.empty() && options.backward_shares.size() != slots) {
+    fail<ConfigError>("{} shares of backward for {} slots; give one for each or none", options.backward_shares.size(),
+                      slots);
   }
   if (!(options.forward_share >= 0.0) || !(options.forward_share <= 1.0)) {
     fail<ConfigError>("forward_share = {} must lie between 0 and 1", options.forward_share);
@@ -211,7 +271,7 @@ SimJobResult run_sim_job(const SimJobOptions& options) {
   saved.ranks.resize(ranks);
   const auto outcomes = world.run([&](SimPort& port) {
     if (port.rank() >= port.size()) {
-      return run_server(port, result.servers[static_cast<std::size_t>(port.rank() - port.size())]);
+      return run_server(port, options, result.servers[static_cast<std::size_t>(port.rank() - port.size())]);
     }
     SimWorker(options, port, result.ranks[static_cast<std::size_t>(port.rank())]).run(saved);
   });

@@ -30,6 +30,7 @@
 #include "engine/regroup.h"
 #include "fabric/sim_world.h"
 #include "runtime/checkpointer.h"
+#include "runtime/sim_hooks.h"
 #include "task/toy.h"
 
 namespace slipstream {
@@ -43,15 +44,23 @@ struct SimJobOptions {
   SimWorldOptions world;
   std::shared_ptr<const ToyTask> task;
   std::function<std::unique_ptr<Strategy>()> make_strategy;
-  int servers = 0;  // ranks that only serve, for strategies that need them; 0: one beside every worker
+  const Chooser* chooser = nullptr;  // for `auto`; null: it stays dense
+  int servers = 0;                   // ranks that only serve, for strategies that need them; 0: one beside every worker
   OptimizerOptions optimizer;
   std::function<double(std::int64_t)> lr;  // by step; empty: optimizer.lr throughout
   std::int64_t steps = 10;
   std::uint64_t seed = 1;  // of the first weights
 
-  double compute_seconds = 0.010;       // of one step
-  double forward_share = 1.0 / 3;       // of it, before the first gradient is there
-  std::vector<double> compute_factors;  // by rank: stragglers; empty: all 1
+  double compute_seconds = 0.010;                 // of one step
+  double forward_share = 1.0 / 3;                 // of it, before the first gradient is there
+  std::vector<double> backward_shares;            // of the rest, by slot; empty: by their sizes
+  std::vector<double> compute_factors;            // by rank: stragglers; empty: all 1
+  std::vector<std::vector<double>> step_factors;  // by rank and step, both over and over; empty: all 1
+
+  HookCosts charged;           // time that the strategy's hooks and its servers take; by default none
+  double io_s_per_byte = 0;    // what a hidden byte of the last step, sent or received, adds to computing: shared cores
+  bool measure_costs = false;  // SimRankResult::costs and state_floats
+  double cpu_clock = 0;  // a strategy's clock goes on by so much per second that its hooks take here; 0: not at all
 
   bool health = false;  // exchange health reports, as a Session does: they take some time on the wire
 
@@ -75,11 +84,14 @@ struct SimRankResult {
   std::vector<SimStepRecord> steps;  // those it completed
   SimStepRecord start, finish;       // traffic and time of on_start and on_finish
   std::optional<Holdings> left;      // where its group failed while it trained: for the next one
+  HookCosts costs;                   // with measure_costs: of the processor this runs on
+  std::size_t state_floats = 0;      // … and what optimizer and strategy keep from step to step
 };
 
 struct SimServerResult {
   RankOutcome outcome;
   double bytes_sent = 0, bytes_received = 0;
+  double handling_s = 0;  // with measure_costs
 };
 
 struct SimJobResult {

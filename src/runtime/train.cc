@@ -323,7 +323,8 @@ class Training {
         last_loss_ = loss;
         const StepRecord& record = session_.step(loss);
         if (progress_) {
-          if (config_.verbose && !record.news.empty())
+          const bool decided = record.news.starts_with("auto: ");  // what is trained with is everybody's news
+          if (decided || (config_.verbose && !record.news.empty()))
             progress_->say(fmt::format("step {}: {}", record.t, record.news));
           progress_->step(record);
         }

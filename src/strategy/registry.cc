@@ -2,6 +2,7 @@
 #include <slipstream/base/error.h>
 #include <slipstream/strategy/registry.h>
 
+#include "strategy/auto_sgd.h"
 #include "strategy/card.h"
 #include "strategy/dasgd.h"
 #include "strategy/diloco.h"
@@ -40,6 +41,7 @@ Registry Registry::builtin() {
   registry.add(card_info<Asgd>("asgd"));
   registry.add(card_info<Ssp>("ssp"));
   registry.add(card_info<R2sp>("r2sp"));
+  registry.add(card_info<AutoSgd>("auto"));
   return registry;
 }
 

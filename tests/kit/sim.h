@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "kit/fixed_chooser.h"
 #include "kit/variants.h"
 #include "runtime/sim_job.h"
 
@@ -29,6 +30,8 @@ inline SimJobOptions sim_job(const Variant& variant, int ranks, std::int64_t ste
   job.lr = [](std::int64_t t) { return 0.1 / (1.0 + 0.1 * static_cast<double>(t)); };
   job.steps = steps;
   job.health = true;
+  static const FixedChooser chooser("topk");  // for `auto`: the same on every machine
+  job.chooser = &chooser;
   return job;
 }
 

@@ -97,6 +97,7 @@ class Optimizer {
     double began_;
   };
   [[nodiscard]] Timed timed() { return Timed(*this); }
+  void count_update(double began, double ended);              // the same of work that was done elsewhere
   double seconds() const { return seconds_; }                 // counted as update since construction
   void set_clock(const Clock& clock) { clock_ = &clock; }     // of that time; the machine's unless set
   std::function<void(double began, double ended)> on_update;  // told of every stretch of that time, if set

@@ -23,6 +23,8 @@
 
 namespace slipstream {
 
+class Chooser;
+
 struct Step {
   std::int64_t t;  // 0 for the first step
   FlatModel& model;
@@ -31,6 +33,7 @@ struct Step {
   double loss = 0.0;        // of this worker's batch; only in on_step
   bool left_alone = false;  // set by on_bucket_ready where it did not use the gradients: they may change until on_step
   std::span<const Bucket> buckets{};  // the plan, as Strategy::buckets() asked for it
+  const Chooser* chooser = nullptr;   // who plans, for a strategy that stands for another one; null: nobody
 };
 
 class Strategy {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "engine/own_clip.h"
+#include "correction/own_clip.h"
 
 #include <cmath>
 #include <numeric>

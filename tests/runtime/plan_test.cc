@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/plan.h"
+
+#include <gtest/gtest.h>
+#include <slipstream/base/error.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+namespace slipstream {
+namespace {
+
+// Without costs: what is predicted follows from the profile alone, the same on every machine.
+PlanProfile profile(int workers, double mbit, double parameters = 1.66e6, double compute_s = 0.105) {
+  PlanProfile p;
+  p.workers = workers;
+  p.parameters = equal_tensors(parameters, 8);
+  p.compute_s = compute_s;
+  p.link = {.latency_s = 0.0002, .bytes_per_s = mbit * 1e6 / 8};
+  p.costs = false;
+  return p;
+}
+
+Prediction predicted(const PlanProfile& p, const std::string& strategy) {
+  const Registry registry = Registry::builtin();
+  return Predictor(p, registry).predict(Contender::parse(strategy));
+}
+
+// A model that needs no stand-in: the prediction is the simulation itself.
+TEST(Plan, EqualsTheSimulatorsOwnRunWhereTheModelIsNotScaled) {
+  PlanProfile p = profile(3, 20, 20'000, 0.01);
+  const Registry registry = Registry::builtin();
+  for (const char* name : {"ssgd", "topk", "gs", "lags", "osp"}) {
+    SimJobOptions job;
+    job.world.ranks = 3;
+    job.world.link = p.link;
+    job.world.timeout_s = 1e9;
+    job.task = std::make_shared<StandIn>(p.parameters, 1 << 18);
+    job.make_strategy = registry.configure(name, {}).make;
+    job.steps = 56;
+    job.compute_seconds = p.compute_s;
+    const SimJobResult result = run_sim_job(job);
+    double seconds = 0;
+    for (const SimRankResult& rank : result.ranks) {
+      for (std::size_t i = 40; i < 56; ++i) seconds += rank.steps[i].seconds / 48;
+    }
+    EXPECT_NEAR(predicted(p, name).step_s, seconds, 0.02 * seconds) << name;
+  }
+}
+
+TEST(Plan, OneWorkerWaitsForNobody) {
+  for (const char* name : {"ssgd", "lags", "dasgd", "ssd", "diloco"}) {
+    const Prediction p = predicted(profile(1, 100), name);
+    EXPECT_NEAR(p.step_s, 0.105, 1e-9) << name;
+    EXPECT_EQ(p.bytes_sent, 0) << name;
+    EXPECT_EQ(p.exposed_s, 0) << name;
+    EXPECT_NEAR(p.efficiency, 1, 1e-6) << name;
+  }
+}
+
+TEST(Plan, AnInfinitelyFastLinkExposesNothing) {
+  PlanProfile p = profile(4, 1e9);
+  p.link.latency_s = 0;
+  for (const char* name : {"ssgd", "lags", "gs", "topk", "dasgd", "ssd", "osp", "local"}) {
+    const Prediction fast = predicted(p, name);
+    EXPECT_NEAR(fast.step_s, 0.105, 1e-4) << name;
+    EXPECT_NEAR(fast.exposed_s, 0, 1e-4) << name;
+  }
+}
+
+// Two workers: a model each way in a dense sum.
+TEST(Plan, AModelOfOneBucketHidesNothingAndTakesComputingAndTheWire) {
+  PlanProfile p = profile(2, 1000);
+  p.parameters = {{"weight", 200'000, 1}};
+  const Prediction dense = predicted(p, "ssgd");
+  EXPECT_NEAR(dense.step_s, 0.105 + 2 * 0.0002 + 200'000 * 4 / 125e6, 1e-6);
+  EXPECT_NEAR(dense.hidden, 0, 1e-6);
+  EXPECT_NEAR(dense.bytes_sent, 800'000, 1);
+}
+
+TEST(Plan, LagsHidesWhatItSendsBehindTheModelsLayers) {
+  const Prediction lags = predicted(profile(4, 100), "lags"), dense = predicted(profile(4, 100), "ssgd");
+  EXPECT_GT(lags.hidden, 0.5);
+  EXPECT_LT(lags.step_s, 0.3 * dense.step_s);
+}
+
+// An average of 1.66M parameters takes 0.53 s at 100 Mb/s; the step that waits for it is in the mean.
+TEST(Plan, AWholePeriodIsInTheMean) {
+  for (const std::int64_t period : {4, 50, 500}) {
+    const Prediction local = predicted(profile(2, 100), fmt::format("local:period={}", period));
+    const double wire_s = 2 * 0.0002 + 1.66e6 * 4 / 12.5e6;
+    EXPECT_NEAR(local.step_s, 0.105 + wire_s / static_cast<double>(period), 0.02 * wire_s / static_cast<double>(period))
+        << period;
+    EXPECT_LT(local.efficiency, 1) << period;
+  }
+  EXPECT_LT(predicted(profile(2, 100), "diloco:period=500").efficiency, 1);
+}
+
+TEST(Plan, PeriodsOfDelayedAveragingTakeAsLongAsTheWireWhereItIsLonger) {
+  EXPECT_NEAR(predicted(profile(2, 100), "dasgd:period=4").step_s, (2 * 0.0002 + 1.66e6 * 4 / 12.5e6) / 4, 0.001);
+  EXPECT_GE(predicted(profile(2, 100), "dasgd").efficiency, 0.98);
+}
+
+// The scaled stand-in against the model itself.
+TEST(Plan, AStandInPredictsWhatTheWholeModelDoes) {
+  const double parameters = 2e6;  // of which a stand-in keeps an eighth
+  for (const char* name : {"ssgd", "topk", "gs", "dasgd:period=4"}) {
+    const PlanProfile p = profile(2, 300, parameters, 0.05);
+    SimJobOptions job;
+    job.world.link = p.link;
+    job.world.timeout_s = 1e9;
+    job.task = std::make_shared<StandIn>(p.parameters, 1 << 22);
+    const Contender contender = Contender::parse(name);
+    job.make_strategy = Registry::builtin().configure(contender.name, contender.set).make;
+    job.steps = 16;
+    job.compute_seconds = p.compute_s;
+    const SimJobResult whole = run_sim_job(job);
+    double seconds = 0, bytes = 0;
+    for (std::size_t i = 8; i < 16; ++i) {
+      seconds += whole.ranks[0].steps[i].seconds / 8;
+      bytes += whole.ranks[0].steps[i].bytes_sent / 8;
+    }
+    const Prediction small = predicted(p, name);
+    EXPECT_NEAR(small.step_s, seconds, 0.03 * seconds) << name;
+    EXPECT_NEAR(small.bytes_sent, bytes, 0.05 * bytes) << name;
+  }
+}
+
+TEST(Plan, CostsOfEncodingPassAsTime) {
+  PlanProfile p = profile(2, 1000, 4e6, 0.01);
+  const double without = predicted(p, "gs").step_s;
+  p.costs = true;
+  p.cpu_factor = 10;
+  const Prediction with = predicted(p, "gs");
+  EXPECT_GT(with.step_s, without);
+  EXPECT_GT(with.encode_s, 0);
+}
+
+TEST(Plan, AThousandWorkersFinish) {
+  const Prediction dense = predicted(profile(1024, 1000), "ssgd");
+  EXPECT_NEAR(dense.bytes_sent, 2 * 1023.0 / 1024 * 1.66e6 * 4, 0.01 * 1.66e6 * 8);
+  EXPECT_GE(predicted(profile(1024, 1000), "dasgd:period=16").efficiency, 0.95);
+}
+
+TEST(Plan, KnowsWhoseWorkersAreEqualAfterEveryStep) {
+  for (const char* name : {"ssgd", "lags", "gs", "topk", "powersgd", "bsp"}) {
+    EXPECT_TRUE(predicted(profile(2, 100, 50'000), name).equal) << name;
+  }
+  for (const char* name : {"local", "dasgd", "ssd", "diloco", "asgd"}) {
+    EXPECT_FALSE(predicted(profile(2, 100, 50'000), name).equal) << name;
+  }
+}
+
+TEST(Plan, CountsCopiesOfTheModel) {
+  EXPECT_NEAR(predicted(profile(2, 100), "ssgd").copies, 3, 0.01) << "weights, gradients, velocity";
+  PlanProfile adam = profile(2, 100);
+  adam.optimizer.kind = "adamw";
+  EXPECT_NEAR(predicted(adam, "ssgd").copies, 4, 0.01) << "two moments";
+}
+
+TEST(Plan, NamesTheFastestAndTheMildestOfThoseAboutAsFast) {
+  const Registry registry = Registry::builtin();
+  const PlanRequest request{.strategies = {"ssgd", "lags", "topk", "dasgd"}};
+  const Plan slow = make_plan(profile(4, 100), request, registry);
+  EXPECT_EQ(slow.synchronous.strategy, "lags");
+  EXPECT_FALSE(slow.synchronous.why.empty());
+  const Plan fast = make_plan(profile(4, 1e6), request, registry);
+  EXPECT_EQ(fast.synchronous.strategy, "ssgd");
+  EXPECT_EQ(fast.any.strategy, "ssgd");
+}
+
+TEST(Plan, ItsTableFitsATerminalAndItsJsonCanBeRead) {
+  const Registry registry = Registry::builtin();
+  Plan plan = make_plan(profile(2, 100), {.strategies = {"ssgd", "streaming-diloco:period=64", "lags"}}, registry);
+  const std::string text = plan_text(plan);
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    EXPECT_LE(end - at, 80U) << text.substr(at, end - at);
+    at = end + 1;
+  }
+  const auto read = nlohmann::json::parse(plan_json({plan}));
+  ASSERT_EQ(read.size(), 1U);
+  EXPECT_EQ(read[0]["workers"], 2);
+  ASSERT_EQ(read[0]["strategies"].size(), 3U);
+  EXPECT_EQ(read[0]["strategies"][0]["strategy"], "ssgd");
+  EXPECT_GT(read[0]["strategies"][0]["step_ms"], 105.0);
+}
+
+TEST(Plan, UnknownStrategiesAndOptionsAreErrors) {
+  const Registry registry = Registry::builtin();
+  for (const char* bad : {"dasdg", "gs:rows", "dasgd:perod=4", "gs:density=7"}) {
+    EXPECT_THROW(make_plan(profile(2, 100), {.strategies = {bad}}, registry), ConfigError) << bad;
+  }
+}
+
+TEST(Plan, MeasuredTimesBecomeSharesInTheOrderOfTheSlots) {
+  PlanProfile p = profile(2, 100);
+  p.take_times({0.5, 0.1, 0.2, 0.3});  // the last tensor first, with forward
+  EXPECT_NEAR(p.compute_s, 1.1, 1e-12);
+  EXPECT_NEAR(p.forward_share, 0.3 / 1.1, 1e-12) << "but for the mean of the others";
+  ASSERT_EQ(p.backward_shares.size(), 4U);
+  EXPECT_NEAR(p.backward_shares[0], 0.3 / 0.8, 1e-12);
+  EXPECT_NEAR(p.backward_shares[3], 0.2 / 0.8, 1e-12);
+}
+
+}  // namespace
+}  // namespace slipstream
