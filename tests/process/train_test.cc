@@ -167,15 +167,6 @@ TEST_F(Json, IsTheOnlyLineOnStandardOutput) {
   EXPECT_EQ(nlohmann::json::parse(ended.out)["steps"], 6);
 }
 
-TEST(BenchScale, PrintsARowForEveryNumberOfWorkers) {
-  const Ended ended = run(slipstream({"bench", "scale", "--strategy", "dasgd", "--set", "period=8", "--set", "delay=2",
-                                      "--max-workers", "8", "--link", "1gbit"}));
-  ASSERT_EQ(ended.exit_code, 0) << ended.err;
-  expect_words(ended.out, {"dasgd period=8 delay=2", "% of linear", "|       1 |", "|       8 |"});
-  EXPECT_EQ(ended.out.find("|      16 |"), std::string::npos) << "more than --max-workers asked for";
-  EXPECT_EQ(run(slipstream({"bench", "scale", "--link", "fast"})).exit_code, 2);
-}
-
 TEST(BenchWire, PrintsARowForEverySizeItVerified) {
   const Ended ended = run(slipstream({"bench", "wire", "--workers", "2", "--max-mib", "1", "--repeats", "3"}));
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
