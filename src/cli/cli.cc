@@ -154,8 +154,12 @@ int run_cli(int argc, char** argv, const Registry& registry, std::vector<std::st
                                                   {"lab", add_lab(app)},         {"ckpt", add_ckpt(app)},
                                                   {"eval", add_eval(app)},       {"report", add_report(app)},
                                                   {"compare", add_compare(app)}, {"plan", add_plan(app)}};
+  // A list of values (--seeds 1 2) ends at `--` and swallows that mark, so what follows would be taken for flags of
+  // compare itself. The verb finds it in the Invocation.
+  const bool passes_on = argc > 1 && std::string_view(argv[1]) == "compare";
+  const auto parsed = passes_on ? std::find(argv, argv + argc, std::string_view("--")) - argv : argc;
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(parsed), argv);
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
     const std::string unknown = unknown_word(app);

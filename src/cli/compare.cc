@@ -132,7 +132,14 @@ Results write_results(const Plan& plan, const CellFolder& folder) {
   return results;
 }
 
-int compare(const Arguments& a, const Invocation& invocation) {
+// What follows `--`: for `slipstream train`.
+std::vector<std::string> words_after_mark(const std::vector<std::string>& arguments) {
+  const auto mark = std::find(arguments.begin(), arguments.end(), "--");
+  return mark == arguments.end() ? std::vector<std::string>() : std::vector<std::string>(mark + 1, arguments.end());
+}
+
+int compare(Arguments a, const Invocation& invocation) {
+  a.train = words_after_mark(invocation.arguments);
   const Plan plan = make_plan(chosen_grids(a), a.python);
   check_strategies(plan, invocation.registry);
   const CellFolder folder(a.out);
@@ -198,7 +205,6 @@ Verb add_compare(CLI::App& app) {
                   "85% or a loss: how long until an evaluation is as good? (needs -- --eval-every N)")
       ->type_name("VALUE")
       ->group(grid);
-  verb.add_option("TRAIN_FLAG", a->train, "after --: for `slipstream train`")->group(grid);
   verb.add_option("--out", a->out, "the folder of cells and results")
       ->type_name("DIR")
       ->capture_default_str()

@@ -63,7 +63,9 @@ TEST_F(Compare, RunsAGridOnceAndThenNothing) {
 
 TEST_F(Compare, AKilledJobIsAFailedRowAndRunsAgain) {
   Program job(compare(Words{"--strategies", "ssgd", "--seeds", "1"}, {"--steps", "100000000"}));
-  kill(child_of(job), SIGKILL);
+  const pid_t child = child_of(job);
+  ASSERT_GT(child, 0);
+  kill(child, SIGKILL);
   const Ended ended = job.wait();
   EXPECT_EQ(ended.exit_code, 1) << ended.err;
   EXPECT_TRUE(job.all_gone());
