@@ -2,6 +2,7 @@
 #include "runtime/dashboard.h"
 
 #include <gtest/gtest.h>
+#include <slipstream/base/error.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
