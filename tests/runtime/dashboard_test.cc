@@ -2,7 +2,7 @@
 #include "runtime/dashboard.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
+#include <slipstream/base/error.h>
 
 #include <nlohmann/json.hpp>
 #include <thread>
