@@ -189,14 +189,24 @@ std::string layers_table(const Run& run) {
       escape_html(run.name), top, rows);
 }
 
+// What stands by layer in the table above is left out; pointing at the line shows it.
+std::string news_cell(const std::string& news) {
+  std::string heads;
+  for (const NewsPiece& piece : take_apart(news)) {
+    heads += fmt::format("{}{}{}", heads.empty() ? "" : "; ", piece.text, piece.layers.empty() ? "" : ", by layer");
+  }
+  return fmt::format("<td class=\"wide\" title=\"{}\">{}</td>", escape_html(news), escape_html(heads));
+}
+
 std::string news_table(const Run& run) {
-  const Column kColumns[] = {{"step", "The step after which it was decided"},
-                             {"at", "Seconds of training"},
-                             {"news", "What the strategy decided or measured, in its own words"}};
+  const Column kColumns[] = {
+      {"step", "The step after which it was decided"},
+      {"at", "Seconds of training"},
+      {"news", "What the strategy decided or measured, in its own words; point at a line for what it says by layer"}};
   std::string rows;
   for (const NewsLine& line : run.news) {
     rows += "<tr>" + cell(std::to_string(line.step), "n") + cell(fixed_text(line.seconds, 2) + " s", "n") +
-            cell(escape_html(line.text), "wide") + "</tr>\n";
+            news_cell(line.text) + "</tr>\n";
   }
   return fmt::format("<details{}><summary>{}: {} line{} of news</summary>{}</details>\n",
                      run.news.size() <= 12 ? " open" : "", escape_html(run.name), run.news.size(),

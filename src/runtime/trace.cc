@@ -59,8 +59,9 @@ void Trace::add_work(const std::vector<WorkRecord>& work, const std::vector<Span
                      double ended) {
   std::vector<WorkRecord> hooks, forwards;
   std::vector<Span> other = blocked;  // inside of hooks
-  for (const WorkRecord& one : work) {
-    if (one.began < began) continue;  // before the first step
+  for (WorkRecord one : work) {
+    if (one.ended <= began) continue;        // before the first step
+    one.began = std::max(one.began, began);  // the step's time is a little shorter than what the clock said around it
     if (one.kind == WorkRecord::Kind::kUpdate) {
       event(kUpdate, "update", one.began, one.ended);
       other.push_back({"", one.began, one.ended});

@@ -26,10 +26,11 @@ def train(out, *flags):
 
 @pytest.fixture(scope="session")
 def page(tmp_path_factory):
-    """A report of three runs: two strategies, and one with a hostile name, hostile news and a worker that was lost."""
+    """A report of four runs: three strategies, and one with a hostile name, hostile news and a worker that was lost."""
     folder = tmp_path_factory.mktemp("report")
     ssgd = train(folder / "ssgd")
     lags = train(folder / "lags", "--strategy", "lags")
+    osp = train(folder / "osp", "--strategy", "osp")
     hostile = folder / HOSTILE
     shutil.copytree(ssgd, hostile)
     ledger = hostile / "ledger.rank0.jsonl"
@@ -41,7 +42,7 @@ def page(tmp_path_factory):
     at = next(i for i, line in enumerate(lines) if json.loads(line)["step"] == 5)
     ledger.write_text("\n".join([json.dumps(first)] + lines[1:at] + [json.dumps(lost)] + lines[at:]) + "\n")
     out = folder / "report.html"
-    slipstream("report", ssgd, lags, hostile, "--out", out)
+    slipstream("report", ssgd, lags, osp, hostile, "--out", out)
     return out.as_uri()
 
 
@@ -62,7 +63,7 @@ def plots(browser):
 
 
 def test_every_plot_draws_on_every_axis(browser):
-    assert len(plots(browser)) == 5  # loss, accuracy, phases, bytes, timeline
+    assert len(plots(browser)) == 6  # loss, accuracy, speed-up, phases, bytes, timeline
     for axis in ("samples", "step", "s"):
         browser.find_element(By.CSS_SELECTOR, f"input[value={axis}]").click()
         for canvas in plots(browser):
@@ -123,7 +124,7 @@ def test_the_timeline_says_what_it_shows(browser):
     for x in range(-400, 401, 40):  # the upper row of the first rank
         ActionChains(browser).move_to_element_with_offset(canvas, x, 52 - canvas.size["height"] // 2).perform()
         said += tip.text + "\n"
-    assert "forward and backward to" in said and "compute" in said, said
+    assert "reading the batch, forward" in said and "backward to " in said, said
 
 
 @pytest.mark.parametrize("width", [400, 1600])
@@ -137,12 +138,24 @@ def test_the_page_does_not_scroll_sideways(browser, page, width):
 
 
 def test_what_runs_hold_is_text(browser):
-    assert browser.title == "Report of 3 runs"
+    assert browser.title == "Report of 4 runs"
     rows = [row.text for row in browser.find_elements(By.CSS_SELECTOR, "#summary tbody tr")]
-    assert len(rows) == 3 and HOSTILE in rows[2]
+    assert len(rows) == 4 and HOSTILE in rows[3]
     assert browser.find_elements(By.CSS_SELECTOR, "img") == []
     assert "</script><script>document.title='owned'</script>" in browser.find_element(By.ID, "changes").text
     assert "onerror=" in browser.find_element(By.ID, "decisions").text
+
+
+def test_plans_by_layer_of_lags_and_osp_are_tables(browser):
+    captions = [c.text for c in browser.find_elements(By.CSS_SELECTOR, "#decisions table.layers caption")]
+    assert "lags: by layer" in captions and "osp: by layer" in captions
+    osp = browser.find_elements(By.CSS_SELECTOR, "#decisions table.layers")[captions.index("osp: by layer")].text
+    assert "first.weight" in osp and "overlapped" in osp
+
+
+def test_every_part_of_the_timeline_explains_itself(browser):
+    items = browser.find_elements(By.CSS_SELECTOR, "#timeline-legend span, #plots figcaption")
+    assert len(items) == 12 and all(len(item.get_attribute("title")) > 10 for item in items)
 
 
 def test_every_heading_of_the_summary_explains_itself(browser):
@@ -161,7 +174,7 @@ def test_without_scripts_the_tables_are_there(page):
     browser = open_browser(scripts=False)
     try:
         show(browser, page)
-        assert len(browser.find_elements(By.CSS_SELECTOR, "#summary tbody tr")) == 3
+        assert len(browser.find_elements(By.CSS_SELECTOR, "#summary tbody tr")) == 4
         summary = browser.find_element(By.ID, "summary").text
         for word in ("ssgd", "lags", "test accuracy", "waiting", "×"):
             assert word in summary, word

@@ -192,6 +192,14 @@ TEST_F(Report, MicroBatchesAreNoMoreSamples) {
   EXPECT_DOUBLE_EQ(read_run(folder).losses[0].samples, samples);
 }
 
+TEST_F(Report, NewsByLayerStandInTheirTableAndNotInEveryLine) {
+  const std::string news = R"(,"news":"waited 1 ms; overlaps 1 of 2: [fc.bias: in the step] [fc.weight: overlapped]")";
+  const auto run = read_run(write("a", summary("osp"), {step(0, 1, news)}));
+  const std::string html = decisions({run});
+  EXPECT_NE(html.find(">waited 1 ms; overlaps 1 of 2, by layer</td>"), std::string::npos) << html;
+  EXPECT_NE(html.find("<th scope=\"row\">fc.weight</th><td>overlapped</td>"), std::string::npos) << html;
+}
+
 TEST_F(Report, ALongRunMakesAShortPage) {
   std::string ledger;
   for (int t = 0; t < 5000; ++t) ledger += step(t, t % 2 == 0 ? 1.0 : 3.0);

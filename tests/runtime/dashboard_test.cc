@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 #include <slipstream/base/error.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <thread>

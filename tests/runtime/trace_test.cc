@@ -117,6 +117,21 @@ TEST(Trace, WhereForwardIsNotToldSaysSo) {
   expect_span(on_row(events, "backward").at(0), "backward, the rest", 11.125, 0.375);
 }
 
+// The clock is read after the step has been counted, so that its beginning seems later than it was.
+TEST(Trace, AForwardPassThatBeganWithTheStepBelongsToIt) {
+  using Kind = WorkRecord::Kind;
+  Trace trace(0, 0.0, 10);
+  Traffic traffic;
+  traffic.work = {{Kind::kUpdate, {}, 9.0, 9.5},  // of the start
+                  {Kind::kForward, {}, 9.9990234375, 10.5},
+                  {Kind::kStep, {}, 11.0, 12.0}};
+  trace.add({.t = 5, .seconds = 2.0}, traffic, 12.0);
+  const auto events = parse({trace.events()});
+  ASSERT_EQ(on_row(events, "forward").size(), 1U);
+  expect_span(on_row(events, "forward")[0], "reading the batch, forward", 10.0, 0.5);
+  EXPECT_TRUE(on_row(events, "update").empty());
+}
+
 // Times are rounded to tenths of a microsecond.
 TEST(Trace, NeighboursOfARowDoNotOverlap) {
   using Kind = WorkRecord::Kind;
