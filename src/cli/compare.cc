@@ -108,7 +108,7 @@ std::vector<GridSpec> chosen_grids(const Arguments& a) {
 }
 
 // Options that do not exist are found before hours of running.
-void check_strategies(const Plan& plan, const Registry& registry) {
+void check_strategies(const GridPlan& plan, const Registry& registry) {
   for (const Row& row : plan.rows) {
     if (row.peer) continue;
     TrainConfig config;
@@ -122,7 +122,7 @@ std::vector<std::string> program_words(const std::vector<std::string>& arguments
   return {arguments.begin(), std::find(arguments.begin(), arguments.end(), "compare")};
 }
 
-Results write_results(const Plan& plan, const CellFolder& folder) {
+Results write_results(const GridPlan& plan, const CellFolder& folder) {
   CellOutcomes outcomes;
   for (const Cell& cell : plan.cells) outcomes.push_back(folder.outcome(plan, cell));
   Results results = judge(plan, outcomes);
@@ -140,7 +140,7 @@ std::vector<std::string> words_after_mark(const std::vector<std::string>& argume
 
 int compare(Arguments a, const Invocation& invocation) {
   a.train = words_after_mark(invocation.arguments);
-  const Plan plan = make_plan(chosen_grids(a), a.python);
+  const GridPlan plan = make_plan(chosen_grids(a), a.python);
   check_strategies(plan, invocation.registry);
   const CellFolder folder(a.out);
   if (a.dry_run) {

@@ -74,7 +74,7 @@ std::optional<double> CellFolder::finished_seconds(const Cell& cell) const {
   return record.value("seconds", 0.0);
 }
 
-std::optional<CellOutcome> CellFolder::outcome(const Plan& plan, const Cell& cell) const {
+std::optional<CellOutcome> CellFolder::outcome(const GridPlan& plan, const Cell& cell) const {
   const json record = read_record(folder(cell));
   if (record.is_null()) return std::nullopt;
   CellOutcome outcome;

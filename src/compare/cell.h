@@ -35,7 +35,7 @@ class CellFolder {
   // How long it took, where it has ended well; nothing where it must run.
   std::optional<double> finished_seconds(const Cell& cell) const;
   // Nothing where it has not ended. What cannot be read is a failure.
-  std::optional<CellOutcome> outcome(const Plan& plan, const Cell& cell) const;
+  std::optional<CellOutcome> outcome(const GridPlan& plan, const Cell& cell) const;
 
   // As a shell takes it: `program` is what starts this program.
   std::vector<std::string> command(const std::vector<std::string>& program, const Cell& cell) const;

@@ -55,19 +55,19 @@ std::string key_of(const std::string& link, const Scenario& scenario, const std:
 
 }  // namespace
 
-std::string Plan::scenario_text(const Scenario& scenario) const {
+std::string GridPlan::scenario_text(const Scenario& scenario) const {
   return fmt::format("{}{}{}, {} worker{}", scenario.model, scenario.model.empty() ? "" : ", ", scenario.link,
                      scenario.workers, scenario.workers == 1 ? "" : "s");
 }
 
-std::string Plan::cell_text(const Cell& cell) const {
+std::string GridPlan::cell_text(const Cell& cell) const {
   const Row& row = row_of(cell);
   const std::string repeat = grid_of(row).repeats > 1 ? fmt::format(", repeat {}", cell.repeat + 1) : "";
   return fmt::format("{}: {}, seed {}{}", scenario_text(scenario_of(row)), row.contender, cell.seed, repeat);
 }
 
-Plan make_plan(std::vector<GridSpec> grids, const std::string& python) {
-  Plan plan;
+GridPlan make_plan(std::vector<GridSpec> grids, const std::string& python) {
+  GridPlan plan;
   for (const GridSpec& grid : grids) grid.validate();
   plan.grids = std::move(grids);
   for (std::size_t g = 0; g < plan.grids.size(); ++g) {

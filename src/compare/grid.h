@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Plan: the cells of some grids, in the order in which they run, and the rows they belong to. A row is one contender
+// GridPlan: the cells of some grids, in the order in which they run, and the rows they belong to. A row is one contender
 // in one scenario (model, link, number of workers); its cells are the seeds and repeats. All contenders of a seed and
 // repeat come before the next ones, so that whatever else the machine does hits them alike, and so that a plan that
 // was stopped still compares like with like.
@@ -38,7 +38,7 @@ struct Cell {
   std::string key;
 };
 
-struct Plan {
+struct GridPlan {
   std::vector<GridSpec> grids;
   std::vector<Scenario> scenarios;
   std::vector<Row> rows;
@@ -54,6 +54,6 @@ struct Plan {
 // Stands in a peer's arguments for the script, which lies in the folder of the results.
 inline constexpr std::string_view kPeerScript = "peer_ddp.py";
 
-Plan make_plan(std::vector<GridSpec> grids, const std::string& python);
+GridPlan make_plan(std::vector<GridSpec> grids, const std::string& python);
 
 }  // namespace slipstream

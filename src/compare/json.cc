@@ -18,7 +18,7 @@ json optional_of(const std::optional<T>& x) {
   return x ? json(*x) : json(nullptr);
 }
 
-json cell_of(const Plan& plan, const Cell& cell, const std::optional<CellOutcome>& outcome) {
+json cell_of(const GridPlan& plan, const Cell& cell, const std::optional<CellOutcome>& outcome) {
   json made{{"seed", cell.seed}, {"repeat", cell.repeat}, {"folder", "cells/" + cell.key}, {"command", cell.arguments}};
   made["state"] = !outcome ? "not run" : outcome->run ? "done" : "failed";
   if (!outcome) return made;
@@ -38,7 +38,7 @@ json cell_of(const Plan& plan, const Cell& cell, const std::optional<CellOutcome
   return made;
 }
 
-json row_of(const Plan& plan, const Row& row, const RowResult& result, const CellOutcomes& outcomes) {
+json row_of(const GridPlan& plan, const Row& row, const RowResult& result, const CellOutcomes& outcomes) {
   json made{{"contender", row.contender},
             {"peer", row.peer},
             {"cells_done", result.good},
@@ -76,7 +76,7 @@ json row_of(const Plan& plan, const Row& row, const RowResult& result, const Cel
 
 }  // namespace
 
-std::string results_json(const Plan& plan, const Results& results, const CellOutcomes& outcomes) {
+std::string results_json(const GridPlan& plan, const Results& results, const CellOutcomes& outcomes) {
   json all{{"version", version()}, {"misses", results.misses(plan)}, {"scenarios", json::array()}};
   for (std::size_t s = 0; s < plan.scenarios.size(); ++s) {
     const Scenario& scenario = plan.scenarios[s];

@@ -73,7 +73,7 @@ std::string row_line(const GridSpec& grid, const Row& row, const RowResult& resu
 
 }  // namespace
 
-std::string results_markdown(const Plan& plan, const Results& results, const CellOutcomes& outcomes) {
+std::string results_markdown(const GridPlan& plan, const Results& results, const CellOutcomes& outcomes) {
   std::string text = "# Comparison\n";
   for (std::size_t s = 0; s < plan.scenarios.size(); ++s) {
     const Scenario& scenario = plan.scenarios[s];

@@ -90,7 +90,7 @@ json quantity(const char* key, const std::string& title, const char* unit, const
 
 }  // namespace
 
-GridPart grid_part(const Plan& plan, const Results& results, const CellOutcomes& outcomes) {
+GridPart grid_part(const GridPlan& plan, const Results& results, const CellOutcomes& outcomes) {
   std::string html;
   json data = json::array();
   for (std::size_t s = 0; s < plan.scenarios.size(); ++s) {
@@ -147,7 +147,7 @@ GridPart grid_part(const Plan& plan, const Results& results, const CellOutcomes&
           data.dump(-1, ' ', true, json::error_handler_t::replace)};
 }
 
-std::vector<Run> shown_runs(const Plan& plan, const CellOutcomes& outcomes) {
+std::vector<Run> shown_runs(const GridPlan& plan, const CellOutcomes& outcomes) {
   std::vector<Run> runs;
   for (const Row& row : plan.rows) {
     for (const std::size_t at : row.cells) {

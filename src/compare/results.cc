@@ -40,7 +40,7 @@ double dense_bytes(const Run& run) {
 
 class Judge {
  public:
-  Judge(const Plan& plan, const CellOutcomes& outcomes) : plan_(plan), outcomes_(outcomes) {}
+  Judge(const GridPlan& plan, const CellOutcomes& outcomes) : plan_(plan), outcomes_(outcomes) {}
 
   Results all() {
     for (const Row& row : plan_.rows) results_.rows.push_back(result_of(row));
@@ -189,7 +189,7 @@ class Judge {
         });
   }
 
-  const Plan& plan_;
+  const GridPlan& plan_;
   const CellOutcomes& outcomes_;
   Results results_;
 };
@@ -210,9 +210,9 @@ std::optional<double> seconds_to_target(const Run& run, double target) {
   return std::nullopt;
 }
 
-Results judge(const Plan& plan, const CellOutcomes& outcomes) { return Judge(plan, outcomes).all(); }
+Results judge(const GridPlan& plan, const CellOutcomes& outcomes) { return Judge(plan, outcomes).all(); }
 
-int Results::misses(const Plan& plan) const {
+int Results::misses(const GridPlan& plan) const {
   int count = 0;
   for (std::size_t r = 0; r < rows.size(); ++r) {
     const RowResult& row = rows[r];

@@ -48,10 +48,10 @@ struct Results {
 
   // Limits and claims that do not hold or cannot be told, and cells of strategies that failed or are missing. A peer's
   // failure is a result.
-  int misses(const Plan& plan) const;
+  int misses(const GridPlan& plan) const;
 };
 
-Results judge(const Plan& plan, const CellOutcomes& outcomes);
+Results judge(const GridPlan& plan, const CellOutcomes& outcomes);
 
 // Seconds of training after which an evaluation was at least as good as the target; nothing: none was.
 std::optional<double> seconds_to_target(const Run& run, double target);

@@ -20,7 +20,7 @@
 namespace slipstream {
 namespace {
 
-Durations durations_of(const Plan& plan, const CellFolder& folder) {
+Durations durations_of(const GridPlan& plan, const CellFolder& folder) {
   Durations known;
   for (const Cell& cell : plan.cells) {
     if (const auto seconds = folder.finished_seconds(cell)) known.add(plan, cell, *seconds);
@@ -58,20 +58,20 @@ std::string told(const std::optional<CellOutcome>& outcome) {
 
 }  // namespace
 
-void Durations::add(const Plan& plan, const Cell& cell, double seconds) {
+void Durations::add(const GridPlan& plan, const Cell& cell, double seconds) {
   by_row_[cell.row].push_back(seconds);
   by_scenario_[plan.row_of(cell).scenario].push_back(seconds);
   all_.push_back(seconds);
 }
 
-double Durations::expect(const Plan& plan, const Cell& cell) const {
+double Durations::expect(const GridPlan& plan, const Cell& cell) const {
   if (const auto own = by_row_.find(cell.row); own != by_row_.end()) return median_of(own->second);
   const auto near = by_scenario_.find(plan.row_of(cell).scenario);
   if (near != by_scenario_.end()) return median_of(near->second);
   return all_.empty() ? kGuess : median_of(all_);
 }
 
-std::vector<std::size_t> cells_to_run(const Plan& plan, const CellFolder& folder,
+std::vector<std::size_t> cells_to_run(const GridPlan& plan, const CellFolder& folder,
                                       const std::vector<std::string>& again) {
   const auto is_named = [&again](const std::string& contender) {
     return std::any_of(again.begin(), again.end(), [&contender](const std::string& name) {
@@ -88,7 +88,7 @@ std::vector<std::size_t> cells_to_run(const Plan& plan, const CellFolder& folder
   return found;
 }
 
-std::string plan_text(const Plan& plan, const CellFolder& folder, const std::vector<std::string>& again) {
+std::string plan_text(const GridPlan& plan, const CellFolder& folder, const std::vector<std::string>& again) {
   const auto waiting = cells_to_run(plan, folder, again);
   const Durations known = durations_of(plan, folder);
   double seconds = 0;
@@ -111,7 +111,7 @@ std::string plan_text(const Plan& plan, const CellFolder& folder, const std::vec
                                 : "");
 }
 
-Ending run_plan(const Plan& plan, const CellFolder& folder, const RunRules& rules) {
+Ending run_plan(const GridPlan& plan, const CellFolder& folder, const RunRules& rules) {
   const SteadyClock clock;
   const double began = clock.now();
   const auto waiting = cells_to_run(plan, folder, rules.again);

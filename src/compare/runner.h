@@ -27,8 +27,8 @@ enum class Ending { kComplete, kTimeOver, kInterrupted };
 // Seconds that cells took, and what that tells of others.
 class Durations {
  public:
-  void add(const Plan& plan, const Cell& cell, double seconds);
-  double expect(const Plan& plan, const Cell& cell) const;
+  void add(const GridPlan& plan, const Cell& cell, double seconds);
+  double expect(const GridPlan& plan, const Cell& cell) const;
   bool guesses() const { return all_.empty(); }
   static constexpr double kGuess = 30;
 
@@ -38,11 +38,11 @@ class Durations {
 };
 
 // Which cells of the plan are to run, by index. A command that several rows share is there once.
-std::vector<std::size_t> cells_to_run(const Plan& plan, const CellFolder& folder,
+std::vector<std::size_t> cells_to_run(const GridPlan& plan, const CellFolder& folder,
                                       const std::vector<std::string>& again);
 
-std::string plan_text(const Plan& plan, const CellFolder& folder, const std::vector<std::string>& again);
+std::string plan_text(const GridPlan& plan, const CellFolder& folder, const std::vector<std::string>& again);
 
-Ending run_plan(const Plan& plan, const CellFolder& folder, const RunRules& rules);
+Ending run_plan(const GridPlan& plan, const CellFolder& folder, const RunRules& rules);
 
 }  // namespace slipstream

@@ -59,7 +59,7 @@ std::string clock_text(double seconds) {
   return fmt::format("{}:{:02}:{:02}", all / 3600, all / 60 % 60, all % 60);
 }
 
-std::vector<std::string> failures_of(const Plan& plan, const Row& row, const CellOutcomes& outcomes) {
+std::vector<std::string> failures_of(const GridPlan& plan, const Row& row, const CellOutcomes& outcomes) {
   std::vector<std::pair<std::string, std::string>> causes;  // why, seeds
   for (const std::size_t at : row.cells) {
     if (!outcomes[at] || outcomes[at]->failed.empty()) continue;

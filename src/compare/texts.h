@@ -23,7 +23,7 @@ std::string holds_text(const std::optional<bool>& holds);             // "yes", 
 std::string clock_text(double seconds);                               // "1:02:03", "4:05"
 
 // Why the cells of a row failed, each cause once with its seeds: "seed 1, 2: …".
-std::vector<std::string> failures_of(const Plan& plan, const Row& row, const CellOutcomes& outcomes);
+std::vector<std::string> failures_of(const GridPlan& plan, const Row& row, const CellOutcomes& outcomes);
 
 std::string shell_text(const std::vector<std::string>& words);  // quoted where a shell needs it
 

@@ -12,12 +12,12 @@
 
 namespace slipstream {
 
-std::string results_markdown(const Plan& plan, const Results& results, const CellOutcomes& outcomes);
-std::string results_json(const Plan& plan, const Results& results, const CellOutcomes& outcomes);
+std::string results_markdown(const GridPlan& plan, const Results& results, const CellOutcomes& outcomes);
+std::string results_json(const GridPlan& plan, const Results& results, const CellOutcomes& outcomes);
 
 // The part of report.html above the runs.
-GridPart grid_part(const Plan& plan, const Results& results, const CellOutcomes& outcomes);
+GridPart grid_part(const GridPlan& plan, const Results& results, const CellOutcomes& outcomes);
 // The runs shown below it: the first good one of every row, named by its contender.
-std::vector<Run> shown_runs(const Plan& plan, const CellOutcomes& outcomes);
+std::vector<Run> shown_runs(const GridPlan& plan, const CellOutcomes& outcomes);
 
 }  // namespace slipstream

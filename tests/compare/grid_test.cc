@@ -26,7 +26,7 @@ std::string text_of(const std::vector<std::string>& words) {
 TEST(Grid, AllContendersOfASeedAndRepeatComeBeforeTheNext) {
   GridSpec grid = small_grid();
   grid.repeats = 2;
-  const Plan plan = make_plan({grid}, "python3");
+  const GridPlan plan = make_plan({grid}, "python3");
   std::vector<std::string> order;
   for (const Cell& cell : plan.cells) order.push_back(plan.cell_text(cell));
   EXPECT_EQ(order, (std::vector<std::string>{
@@ -47,7 +47,7 @@ TEST(Grid, HasEveryCombinationOnce) {
   grid.links = {"none", "100mbit", "100mbit,25ms"};
   grid.workers = {2, 4};
   grid.peers = {"ddp"};
-  const Plan plan = make_plan({grid}, "python3");
+  const GridPlan plan = make_plan({grid}, "python3");
   EXPECT_EQ(plan.scenarios.size(), 2U * 3 * 2);
   EXPECT_EQ(plan.rows.size(), plan.scenarios.size() * 3);
   EXPECT_EQ(plan.cells.size(), plan.rows.size() * 2);
@@ -62,7 +62,7 @@ TEST(Grid, ACellIsACommandOfThisProgram) {
   grid.models = {"mlp"};
   grid.links = {"100mbit"};
   grid.peers = {"powersgd1@1000"};
-  const Plan plan = make_plan({grid}, "/opt/python");
+  const GridPlan plan = make_plan({grid}, "/opt/python");
   EXPECT_EQ(text_of(plan.cells[1].arguments),
             "train --strategy lags:density=0.1 --workers 2 --lab 100mbit --model mlp --steps 5 --seed 1 --json");
   EXPECT_EQ(text_of(plan.cells[2].arguments),
@@ -74,10 +74,10 @@ TEST(Grid, ACellIsACommandOfThisProgram) {
 }
 
 TEST(Grid, AKeyFollowsFromTheCommandAndNamesAFolder) {
-  const Plan plan = make_plan({small_grid()}, "p"), same = make_plan({small_grid()}, "p");
+  const GridPlan plan = make_plan({small_grid()}, "p"), same = make_plan({small_grid()}, "p");
   GridSpec other = small_grid();
   other.train = {"--steps", "6"};
-  const Plan longer = make_plan({other}, "p");
+  const GridPlan longer = make_plan({other}, "p");
   for (std::size_t i = 0; i < plan.cells.size(); ++i) {
     EXPECT_EQ(plan.cells[i].key, same.cells[i].key);
     EXPECT_NE(plan.cells[i].key, longer.cells[i].key);
@@ -93,7 +93,7 @@ TEST(Grid, AReferenceOfAnotherNetworkIsTheSameCell) {
   GridSpec here = small_grid(), there = small_grid();
   there.links = {"100mbit"};
   there.reference_link = "loopback";
-  const Plan plan = make_plan({here, there}, "p");
+  const GridPlan plan = make_plan({here, there}, "p");
   EXPECT_EQ(plan.cells[0].key, plan.cells[4].key) << "ssgd, seed 1";
   EXPECT_NE(plan.cells[1].key, plan.cells[5].key) << "lags, seed 1";
 }

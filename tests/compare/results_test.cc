@@ -49,7 +49,7 @@ struct Case {
   }
 
   GridSpec grid;
-  Plan plan;
+  GridPlan plan;
   CellOutcomes outcomes;
 };
 

@@ -46,7 +46,7 @@ class Cells : public ::testing::Test {
 
   test::TempDir files_;
   CellFolder folder_{files_.path()};
-  Plan plan_;
+  GridPlan plan_;
 };
 
 TEST_F(Cells, WhatHasEndedWellIsNotRunAgain) {
