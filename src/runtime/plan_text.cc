@@ -42,10 +42,12 @@ std::string plan_text(const Plan& plan) {
                   p.workers, p.parameter_count(), p.parameters.size(), 1e3 * p.worker_alone_s(),
                   8e-6 * p.link.bytes_per_s, 1e3 * p.link.latency_s),
       kTerminal);
-  constexpr const char* kHead = "{:<22} {:>8} {:>6} {:>6} {:>6} {:>6} {:>8} {:>6} {:>4}\n";
-  text += fmt::format(fmt::runtime(std::string("\n\n") + kHead), "", "step", "times", "% com-", "%", "% hid-",
-                      "MB sent", "model", "all");
-  text += fmt::format(fmt::runtime(kHead), "strategy", "ms", "ssgd", "puting", "waits", "den", "a step", "copies", "=");
+  const auto head = [&text](auto... names) {
+    text += fmt::format("{:<22} {:>8} {:>6} {:>6} {:>6} {:>6} {:>8} {:>6} {:>4}\n", names...);
+  };
+  text += "\n\n";
+  head("", "step", "times", "% com-", "%", "% hid-", "MB sent", "model", "all");
+  head("strategy", "ms", "ssgd", "puting", "waits", "den", "a step", "copies", "=");
   const Prediction* dense = plan.find("ssgd");
   for (const Prediction& prediction : plan.predictions) text += line_of(prediction, dense);
   text += "\n";

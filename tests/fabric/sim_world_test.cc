@@ -98,7 +98,7 @@ TEST(SimWorld, CollectivesShareThePorts) {
     second.wait();
     EXPECT_TRUE(first.done());
   });
-  EXPECT_DOUBLE_EQ(outcomes[0].ended_at, 0.001 + 2 * 40.0 / 1000.0) << "the second one leaves while the first travels";
+  EXPECT_DOUBLE_EQ(outcomes[0].ended_at, 0.001 + 2 * 40.0 / 1000.0) << "the second leaves while the first travels";
 }
 
 TEST(SimWorld, TheSlowestPortSetsThePaceOfACollective) {
