@@ -34,7 +34,7 @@ void step(LiveRun& live, std::int64_t t, double loss = 1.0) { live.step(record(t
 
 TEST(LiveRun, BeforeTheFirstStepIsWhatIsKnown) {
   LiveRun live(named("a"));
-  const Run run = live.run();
+  const slipstream::Run run = live.run();
   EXPECT_EQ(run.name, "a");
   EXPECT_EQ(run.steps, 0);
   EXPECT_TRUE(run.losses.empty() && run.timeline.empty());
@@ -46,7 +46,7 @@ TEST(LiveRun, HasWhatAReportShows) {
   LiveRun live(named("a"));
   for (std::int64_t t = 0; t < 20; ++t) step(live, t, 20.0 - static_cast<double>(t));
   live.evaluated(20, "test_accuracy", 0.75);
-  const Run run = live.run();
+  const slipstream::Run run = live.run();
   EXPECT_EQ(run.steps, 20);
   ASSERT_EQ(run.losses.size(), 20U);
   EXPECT_EQ(run.losses[3].step, 3);
@@ -74,7 +74,7 @@ TEST(LiveRun, StaysSmallWhateverItsLength) {
     live.step(one, {}, 0, 32);
     live.evaluated(t + 1, "test_loss", static_cast<double>(t));
   }
-  const Run run = live.run();
+  const slipstream::Run run = live.run();
   EXPECT_LE(run.losses.size(), LiveRun::kMostPoints);
   EXPECT_GT(run.losses.size(), LiveRun::kMostPoints / 4);
   EXPECT_EQ(run.losses.back().step, kSteps - 1);
@@ -102,7 +102,7 @@ TEST(LiveRun, KnowsLossesAndRecoveries) {
   change.recovery_ms = 1500;
   change.why = "rank 1 was lost";
   live.regrouped(change);
-  const Run run = live.run();
+  const slipstream::Run run = live.run();
   ASSERT_EQ(run.changes.size(), 1U);
   EXPECT_DOUBLE_EQ(run.changes[0].seconds, 2.0) << "half a second of training, and the recovery";
   EXPECT_EQ(run.workers, 1);
@@ -144,7 +144,7 @@ TEST(LiveRun, MayBeAskedWhileItTrains) {
   LiveRun live(named("a"));
   std::thread asks([&] {
     for (int i = 0; i < 200; ++i) {
-      const Run run = live.run();
+      const slipstream::Run run = live.run();
       EXPECT_EQ(run.losses.size() == 0, run.steps == 0);
       EXPECT_LE(live.figures().recoveries, 1);
     }
