@@ -132,7 +132,7 @@ const StepRecord& Engine::step(double loss) {
   }
   Traffic traffic = net_.take();
   traffic.work = std::exchange(work_, {});
-  const double now = clock.now();
+  const double now = traffic.ended = clock.now();
   record_ = record_of(step_began_, now, traffic);
   record_.loss = loss;
   record_.exposed_seconds += agreeing_seconds + std::exchange(idle_seconds_, 0);

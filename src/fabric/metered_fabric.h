@@ -43,6 +43,7 @@ struct Traffic {
   double background_wire_seconds = 0, background_exposed_seconds = 0;
   std::vector<OperationRecord> operations;  // those that ended
   std::vector<WorkRecord> work;             // the engine's part
+  double ended = 0;                         // when the step was over; the engine's part
 };
 
 class MeteredFabric final : public Fabric {

@@ -25,7 +25,7 @@ void keep_latest(std::vector<Line>& lines) {
 
 LiveRun::LiveRun(Run about) : run_(std::move(about)) {}
 
-void LiveRun::step(const StepRecord& record, const Traffic& traffic, double ended, double samples) {
+void LiveRun::step(const StepRecord& record, const Traffic& traffic, double samples) {
   const std::lock_guard lock(mutex_);
   statistics_.add(record);
   last_ = record;
@@ -39,7 +39,7 @@ void LiveRun::step(const StepRecord& record, const Traffic& traffic, double ende
     run_.news.push_back({{record.t, now_.seconds, now_.samples}, record.news});
     keep_latest(run_.news);
   }
-  trace(record, traffic, ended);
+  trace(record, traffic);
 }
 
 // Every point is the mean of equally many steps; when there are too many points, two become one.
@@ -66,9 +66,9 @@ void LiveRun::add_loss(double loss) {
   stride_ *= 2;
 }
 
-void LiveRun::trace(const StepRecord& record, const Traffic& traffic, double ended) {
+void LiveRun::trace(const StepRecord& record, const Traffic& traffic) {
   if (clock_.now() > watched_until_) return traced_.clear();
-  Traced& kept = traced_.emplace_back(Traced{record, traffic, ended});
+  Traced& kept = traced_.emplace_back(Traced{record, traffic});
   for (WorkRecord& work : kept.traffic.work) {
     auto name = names_.find(work.bucket);
     if (name == names_.end()) name = names_.emplace(work.bucket).first;
@@ -126,7 +126,7 @@ Run LiveRun::run() {
   }
   if (traced.empty()) return made;
   Trace trace(0, 0, traced.back().record.t + 1);
-  for (const Traced& one : traced) trace.add(one.record, one.traffic, one.ended);
+  for (const Traced& one : traced) trace.add(one.record, one.traffic);
   std::istringstream document(Trace::document({trace.events()}));
   made.timeline = read_timeline(document, "the live trace", kTracedSteps);
   return made;

@@ -33,8 +33,8 @@ class LiveRun {
 
   explicit LiveRun(Run about);  // what is known before the first step
 
-  // Training thread. `ended`: when the step did, on the fabric's clock; samples: of all workers.
-  void step(const StepRecord& record, const Traffic& traffic, double ended, double samples);
+  // Training thread. `samples`: of all workers.
+  void step(const StepRecord& record, const Traffic& traffic, double samples);
   void evaluated(std::int64_t steps, const std::string& metric, double value);
   void regrouped(const GroupChange& change);
 
@@ -57,11 +57,10 @@ class LiveRun {
   struct Traced {
     StepRecord record;
     Traffic traffic;
-    double ended = 0;
   };
 
   void add_loss(double loss);
-  void trace(const StepRecord& record, const Traffic& traffic, double ended);
+  void trace(const StepRecord& record, const Traffic& traffic);
 
   SteadyClock clock_;
   mutable std::mutex mutex_;  // guards all below

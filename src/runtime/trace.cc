@@ -34,9 +34,9 @@ Trace::Trace(int rank, double offset_seconds, std::int64_t steps)
   for (int row = kSteps; row < kWire; ++row) events_ += ",\n" + named("thread_name", rank + 1, row, kRowNames[row]);
 }
 
-void Trace::add(const StepRecord& record, const Traffic& traffic, double step_ended) {
+void Trace::add(const StepRecord& record, const Traffic& traffic) {
   if (record.t < kSkippedSteps || record.t >= kSkippedSteps + steps_) return;
-  const double step_began = step_ended - record.seconds;
+  const double step_ended = traffic.ended, step_began = step_ended - record.seconds;
   event(kSteps, fmt::format("step {}", record.t), step_began, step_ended);
   for (const WorkRecord& work : traffic.work) {
     if (work.kind == WorkRecord::Kind::kBucket)
@@ -61,7 +61,7 @@ void Trace::add_work(const std::vector<WorkRecord>& work, const std::vector<Span
   std::vector<Span> other = blocked;  // inside of hooks
   for (WorkRecord one : work) {
     if (one.ended <= began) continue;        // before the first step
-    one.began = std::max(one.began, began);  // the step's time is a little shorter than what the clock said around it
+    one.began = std::max(one.began, began);  // a difference is rounded
     if (one.kind == WorkRecord::Kind::kUpdate) {
       event(kUpdate, "update", one.began, one.ended);
       other.push_back({"", one.began, one.ended});

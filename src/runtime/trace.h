@@ -23,7 +23,7 @@ namespace slipstream {
 class Trace {
  public:
   Trace(int rank, double offset_seconds, std::int64_t steps);
-  void add(const StepRecord& record, const Traffic& traffic, double step_ended);
+  void add(const StepRecord& record, const Traffic& traffic);
   std::string events() const;  // JSON objects, comma-separated
 
   // The whole file from the events of all ranks.

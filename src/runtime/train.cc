@@ -280,10 +280,9 @@ class Training {
   }
 
   void note(const StepRecord& record, const Traffic& traffic) {
-    const double now = net_.clock().now();
     summary_.steps.add(record);
-    if (trace_) trace_->add(record, traffic, now);
-    watch_->step(record, traffic, now, static_cast<double>(task_->samples_per_step()), speaks(),
+    if (trace_) trace_->add(record, traffic);
+    watch_->step(record, traffic, static_cast<double>(task_->samples_per_step()), speaks(),
                  [this] { return resolved().to_toml(registry_); });
     if (!ledger_) return;
     const bool hash = (record.t + 1) % kHashEverySteps == 0;

@@ -49,9 +49,9 @@ void Watch::serve() {
   std::fprintf(stderr, "dashboard: %s\n", dashboard_->url().c_str());
 }
 
-void Watch::step(const StepRecord& record, const Traffic& traffic, double ended, double samples, bool rank_0,
+void Watch::step(const StepRecord& record, const Traffic& traffic, double samples, bool rank_0,
                  const std::function<std::string()>& resolved) {
-  if (live_) live_->step(record, traffic, ended, samples);
+  if (live_) live_->step(record, traffic, samples);
   if (config_.tensorboard && rank_0) write_events(record, resolved);
 }
 

@@ -25,8 +25,8 @@ class Watch {
   // This worker is rank 0: serves the dashboard from now on, and says where. ConfigError where the port is in use.
   void serve();
 
-  // `ended`: on the fabric's clock; samples: of all workers. `resolved` is called where an event file begins.
-  void step(const StepRecord& record, const Traffic& traffic, double ended, double samples, bool rank_0,
+  // `samples`: of all workers. `resolved` is called where an event file begins.
+  void step(const StepRecord& record, const Traffic& traffic, double samples, bool rank_0,
             const std::function<std::string()>& resolved);
   void evaluated(std::int64_t steps, const std::string& metric, double value, bool rank_0);
   void regrouped(const Ledger::Change& change);

@@ -145,12 +145,14 @@ TEST_F(TrainConfigFile, EveryKeyButThoseOfOneProcessOrRunIsWritten) {
   config.out = config.task.data = config.task.model = config.launch.interface = config.launch.lab = "x";
   config.launch.elastic = config.launch.chaos = config.init = "x";
   config.launch.secret_file = config.no_decay = config.checkpoint_every = config.checkpoint_dir = config.resume = "x";
+  config.dashboard = "x";
   const std::string text = "\n" + config.to_toml(registry_);
   OptionSet options("test");
   config.describe(options);
   for (const Option& option : options.all()) {
     const bool of_one_run = option.name == "rank" || option.name == "world_size" || option.name == "master_addr" ||
-                            option.name == "master_port" || option.name == "resume" || option.name == "overwrite";
+                            option.name == "master_port" || option.name == "resume" || option.name == "overwrite" ||
+                            option.name == "dashboard";
     EXPECT_EQ(text.find("\n" + option.name + " = ") != std::string::npos, !of_one_run) << option.name;
   }
 }

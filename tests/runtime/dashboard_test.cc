@@ -28,7 +28,7 @@ Run hostile() {
 TEST(Dashboard, ServesThePageItsDataAndTheFigures) {
   LiveRun live(hostile());
   const Dashboard dashboard("0", live, false);
-  live.step({.t = 0, .loss = 2.5, .seconds = 0.5, .compute_seconds = 0.5}, {}, 1.0, 32);
+  live.step({.t = 0, .loss = 2.5, .seconds = 0.5, .compute_seconds = 0.5}, {}, 32);
   const std::string page = get(dashboard.url(), "/"), data = get(dashboard.url(), "/data.json"),
                     metrics = get(dashboard.url(), "/metrics");
   EXPECT_NE(page.find("Content-Type: text/html; charset=utf-8\r\n"), std::string::npos);
@@ -49,7 +49,7 @@ TEST(Dashboard, AnswersManyWhileTheRunGoesOn) {
       for (int i = 0; i < 20; ++i) EXPECT_EQ(status_of(get(dashboard.url(), path)), 200) << path;
     });
   }
-  for (std::int64_t t = 0; t < 3000; ++t) live.step({.t = t, .loss = 1, .seconds = 0.5}, {}, 0.5, 32);
+  for (std::int64_t t = 0; t < 3000; ++t) live.step({.t = t, .loss = 1, .seconds = 0.5}, {}, 32);
   for (std::thread& reader : readers) reader.join();
 }
 

@@ -30,7 +30,7 @@ StepRecord record(std::int64_t t, double loss = 1.0) {
           .bytes_received = 200};
 }
 
-void step(LiveRun& live, std::int64_t t, double loss = 1.0) { live.step(record(t, loss), {}, 10.0, 32); }
+void step(LiveRun& live, std::int64_t t, double loss = 1.0) { live.step(record(t, loss), {}, 32); }
 
 TEST(LiveRun, BeforeTheFirstStepIsWhatIsKnown) {
   LiveRun live(named("a"));
@@ -71,7 +71,7 @@ TEST(LiveRun, StaysSmallWhateverItsLength) {
   for (std::int64_t t = 0; t < kSteps; ++t) {
     StepRecord one = record(t, t % 2 == 0 ? 1.0 : 3.0);
     one.news = "news of " + std::to_string(t);
-    live.step(one, {}, 0, 32);
+    live.step(one, {}, 32);
     live.evaluated(t + 1, "test_loss", static_cast<double>(t));
   }
   const slipstream::Run run = live.run();
@@ -122,7 +122,8 @@ TEST(LiveRun, TracesTheLatestStepsWhileSomebodyLooks) {
     traffic.work = {{Kind::kForward, {}, began, began + 0.125},
                     {Kind::kBucket, bucket, began + 0.25, began + 0.375},
                     {Kind::kStep, {}, began + 0.375, began + 0.5}};
-    live.step(record(t), traffic, began + 0.5, 32);
+    traffic.ended = began + 0.5;
+    live.step(record(t), traffic, 32);
     bucket.assign(bucket.size(), 'x');
   };
   for (std::int64_t t = 0; t < 10; ++t) traced_step(t);

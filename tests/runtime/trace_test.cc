@@ -17,6 +17,11 @@ Traffic one_sum(double started) {
   return traffic;
 }
 
+void add(Trace& trace, const StepRecord& record, Traffic traffic, double ended) {
+  traffic.ended = ended;
+  trace.add(record, traffic);
+}
+
 nlohmann::json parse(const std::vector<std::string>& events) {
   return nlohmann::json::parse(Trace::document(events))["traceEvents"];
 }
@@ -49,7 +54,7 @@ void expect_span(const nlohmann::json& span, const std::string& name, double beg
 
 TEST(Trace, ShowsStepsWaitsAndWhatWasOnTheWire) {
   Trace trace(2, 0.0, 10);
-  trace.add({.t = 6, .seconds = 2.0}, one_sum(11.0), 12.0);
+  add(trace, {.t = 6, .seconds = 2.0}, one_sum(11.0), 12.0);
   const auto events = parse({trace.events()});
   for (const auto& event : events) EXPECT_EQ(event["pid"], 3) << "one process per rank, from 1 on";
   ASSERT_EQ(of_kind(events, "X").size(), 3U);
@@ -67,7 +72,7 @@ TEST(Trace, SplitsAStepIntoForwardBackwardEncodeUpdateAndWaits) {
                   {Kind::kBucket, "last.weight", 10.75, 11.125},
                   {Kind::kUpdate, {}, 11.5, 11.625},
                   {Kind::kStep, {}, 11.25, 11.75}};
-  trace.add({.t = 5, .seconds = 2.0}, traffic, 12.0);
+  add(trace, {.t = 5, .seconds = 2.0}, traffic, 12.0);
   const auto events = parse({trace.events()});
   const auto forward = on_row(events, "forward");
   ASSERT_EQ(forward.size(), 2U);
@@ -96,7 +101,7 @@ TEST(Trace, SeveralForwardPassesHaveBackwardPassesBetweenThem) {
                   {Kind::kForward, {}, 10.5, 10.75},
                   {Kind::kBucket, "a", 11.0, 11.125},
                   {Kind::kStep, {}, 11.5, 12.0}};
-  trace.add({.t = 5, .seconds = 2.0}, traffic, 12.0);
+  add(trace, {.t = 5, .seconds = 2.0}, traffic, 12.0);
   const auto events = parse({trace.events()});
   EXPECT_EQ(on_row(events, "forward").size(), 2U);
   const auto backward = on_row(events, "backward");
@@ -111,13 +116,13 @@ TEST(Trace, WhereForwardIsNotToldSaysSo) {
   Trace trace(0, 0.0, 10);
   Traffic traffic;
   traffic.work = {{Kind::kBucket, "a", 11.0, 11.125}, {Kind::kStep, {}, 11.5, 12.0}};
-  trace.add({.t = 5, .seconds = 2.0}, traffic, 12.0);
+  add(trace, {.t = 5, .seconds = 2.0}, traffic, 12.0);
   const auto events = parse({trace.events()});
   expect_span(on_row(events, "forward").at(0), "forward and backward to a", 10.0, 1.0);
   expect_span(on_row(events, "backward").at(0), "backward, the rest", 11.125, 0.375);
 }
 
-// The clock is read after the step has been counted, so that its beginning seems later than it was.
+// The step's beginning is its end less its time, which is rounded.
 TEST(Trace, AForwardPassThatBeganWithTheStepBelongsToIt) {
   using Kind = WorkRecord::Kind;
   Trace trace(0, 0.0, 10);
@@ -125,7 +130,7 @@ TEST(Trace, AForwardPassThatBeganWithTheStepBelongsToIt) {
   traffic.work = {{Kind::kUpdate, {}, 9.0, 9.5},  // of the start
                   {Kind::kForward, {}, 9.9990234375, 10.5},
                   {Kind::kStep, {}, 11.0, 12.0}};
-  trace.add({.t = 5, .seconds = 2.0}, traffic, 12.0);
+  add(trace, {.t = 5, .seconds = 2.0}, traffic, 12.0);
   const auto events = parse({trace.events()});
   ASSERT_EQ(on_row(events, "forward").size(), 1U);
   expect_span(on_row(events, "forward")[0], "reading the batch, forward", 10.0, 0.5);
@@ -144,7 +149,7 @@ TEST(Trace, NeighboursOfARowDoNotOverlap) {
                     {Kind::kBucket, "a", at + 2 * part, at + 3 * part},
                     {Kind::kStep, {}, at + 4 * part, at + 5 * part}};
     at += 5 * part;
-    trace.add({.t = t, .seconds = 5 * part}, traffic, at);
+    add(trace, {.t = t, .seconds = 5 * part}, traffic, at);
   }
   std::map<int, double> free;
   for (const auto& span : of_kind(parse({trace.events()}), "X")) {
@@ -158,7 +163,7 @@ TEST(Trace, GivesOverlappingOperationsRowsOfTheirOwn) {
   Trace trace(0, 0.0, 10);
   Traffic traffic = one_sum(1.25);
   for (const double began : {1.0, 1.5, 1.75}) traffic.operations.push_back(one_sum(began).operations[0]);
-  trace.add({.t = 5, .seconds = 1}, traffic, 2.0);
+  add(trace, {.t = 5, .seconds = 1}, traffic, 2.0);
   const auto events = parse({trace.events()});
   ASSERT_EQ(on_row(events, "wire 1").size(), 2U);
   ASSERT_EQ(on_row(events, "wire 2").size(), 2U);
@@ -170,13 +175,13 @@ TEST(Trace, NamesAreText) {
   Trace trace(0, 0.0, 10);
   Traffic traffic;
   traffic.work = {{WorkRecord::Kind::kBucket, "a \"quoted\" \\ name", 1.25, 1.5}};
-  trace.add({.t = 5, .seconds = 1}, traffic, 2.0);
+  add(trace, {.t = 5, .seconds = 1}, traffic, 2.0);
   EXPECT_EQ(on_row(parse({trace.events()}), "encode").at(0)["name"], "encode a \"quoted\" \\ name");
 }
 
 TEST(Trace, LeavesOutTheFirstStepsAndThoseBeyondItsLength) {
   Trace trace(0, 0.0, 3);
-  for (std::int64_t t = 0; t < 20; ++t) trace.add({.t = t, .seconds = 1}, {}, 100.0 + static_cast<double>(t));
+  for (std::int64_t t = 0; t < 20; ++t) add(trace, {.t = t, .seconds = 1}, {}, 100.0 + static_cast<double>(t));
   std::vector<std::string> names;
   for (const auto& span : of_kind(parse({trace.events()}), "X")) names.push_back(span["name"]);
   EXPECT_EQ(names, (std::vector<std::string>{"step 5", "step 6", "step 7"}));
@@ -186,14 +191,14 @@ TEST(Trace, ShowsNoWaitWhereNothingWasWaitedFor) {
   Trace trace(0, 0.0, 10);
   Traffic traffic = one_sum(1.0);
   traffic.operations[0].wait_ended = traffic.operations[0].wait_began;
-  trace.add({.t = 5, .seconds = 1}, traffic, 2.0);
+  add(trace, {.t = 5, .seconds = 1}, traffic, 2.0);
   for (const auto& span : of_kind(parse({trace.events()}), "X"))
     EXPECT_NE(span["name"].get<std::string>().substr(0, 4), "wait");
 }
 
 TEST(Trace, StandsOnTheClockOfRankZero) {
   Trace trace(1, -40.0, 10);
-  trace.add({.t = 5, .seconds = 2.0}, {}, 100.0);
+  add(trace, {.t = 5, .seconds = 2.0}, {}, 100.0);
   EXPECT_DOUBLE_EQ(of_kind(parse({trace.events()}), "X")[0]["ts"], 1e6 * 58.0);
 }
 
