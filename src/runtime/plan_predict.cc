@@ -24,6 +24,7 @@ constexpr std::int64_t kSettle = 24;          // steps until what is measured at
 constexpr std::int64_t kWindow = 16;          // steps that are looked at, at least
 constexpr std::int64_t kLongPeriod = 64;
 constexpr std::int64_t kLongestWindow = 4096;
+constexpr double kMostSteps = 600'000;  // of all workers, simulated
 constexpr double kSteady = 0.02;
 constexpr std::int64_t kLongCosts = 64;  // half of the steps, at most, in which costs are measured
 
@@ -46,6 +47,7 @@ std::int64_t integer_option(const OptionSet& options, std::string_view name, std
 
 struct Length {
   std::int64_t warmup, window;
+  bool period_known;  // false: the strategy chooses when to send
 };
 
 // Warm-up steps and a whole number of periods.
@@ -57,16 +59,18 @@ Length length_of(const OptionSet& options) {
   const std::int64_t warmup =
       std::max(warms_up ? synchronous : 0, integer_option(options, "density_warmup", 0)) + kSettle;
   const std::int64_t whole = (std::max(kWindow, period) + period - 1) / period * period;
-  return {std::min(warmup, kLongestWindow), whole};
+  return {std::min(warmup, kLongestWindow), whole, integer_option(options, "period", 0) > 0};
 }
 
 // Options that count elements or bytes of the model count fewer of the stand-in's.
 void shrink_sizes(StrategyInfo::Configured& configured, double scale) {
-  for (const char* name : {"merge_elements", "block_bytes"}) {
-    const std::int64_t value = integer_option(configured.options, name, -1);
-    if (value < 0) continue;
-    const double fewer = std::max(static_cast<double>(value) / scale, value > 0 ? 4.0 : 0.0);
-    configured.options.set(name, std::to_string(std::llround(fewer)));
+  constexpr std::int64_t kBlock = 16;  // what columns of a table are a multiple of
+  for (const char* name : {"merge_elements", "block_bytes", "dense_below", "columns"}) {
+    const std::int64_t value = integer_option(configured.options, name, -1);  // -1: there is none, or it is auto
+    if (value <= 0 || scale <= 1) continue;
+    auto fewer = std::max<std::int64_t>(4, std::llround(static_cast<double>(value) / scale));
+    if (name == std::string_view("columns")) fewer = (fewer + kBlock - 1) / kBlock * kBlock;
+    configured.options.set(name, std::to_string(fewer));
   }
 }
 
@@ -94,6 +98,27 @@ Window mean_of(const SimJobResult& result, std::int64_t first, std::int64_t coun
     mean.busiest = std::max({mean.busiest, sent, received});
   }
   return mean;
+}
+
+struct Span {
+  std::int64_t first, count;
+};
+
+// The last steps, where something is sent in every step; else those from one that sends to another, in the second half.
+// None where there are no two.
+Span whole_periods(const SimJobResult& result, const Length& length) {
+  const auto& steps = result.ranks.front().steps;
+  const auto all = static_cast<std::int64_t>(steps.size());
+  std::vector<std::int64_t> sending;
+  for (std::int64_t t = all / 2; t < all; ++t) {
+    const SimStepRecord& step = steps[static_cast<std::size_t>(t)];
+    if (step.bytes_sent + step.bytes_received > 0) sending.push_back(t);
+  }
+  if (result.ranks.size() == 1 || static_cast<std::int64_t>(sending.size()) == all - all / 2) {
+    return {all - length.window, length.window};
+  }
+  if (sending.size() < 2) return {0, 0};
+  return {sending.front() + 1, sending.back() - sending.front()};
 }
 
 void require_finished(const SimJobResult& result, const Contender& contender) {
@@ -204,21 +229,26 @@ Prediction Predictor::simulate(const Contender& contender) {
   const Length length = length_of(registry_.configure(contender.name, contender.set).options);
   Costs found;
   const HookCosts hooks = charged(contender, found, 2 * std::min(length.warmup + length.window, kLongCosts));
-  const std::int64_t windows = length.window > kLongPeriod ? 1 : 2;
   Window last;
   SimJobResult result;
   for (std::int64_t settle = length.warmup;; settle = 2 * settle + length.window) {
-    const std::int64_t steps = settle + windows * length.window;
+    const std::int64_t steps = settle + (length.window > kLongPeriod ? 1 : 2) * length.window;
     SimJobOptions options = job(contender, profile_.workers, steps);
     options.charged = hooks;
     if (profile_.shared_cores)
       options.io_s_per_byte += found.hooks.server_s_per_byte / 2;  // of sent and received bytes
     result = run_sim_job(options);
     require_finished(result, contender);
-    last = mean_of(result, steps - length.window, length.window);
-    if (windows == 1 || settle > 8 * length.warmup) break;
-    const Window before = mean_of(result, steps - 2 * length.window, length.window);
-    if (std::abs(before.step_s - last.step_s) <= kSteady * last.step_s) break;
+    const bool longest = 2.0 * static_cast<double>(steps) * profile_.workers > kMostSteps;
+    const auto span = length.period_known ? Span{steps - length.window, length.window} : whole_periods(result, length);
+    if (span.count == 0 && longest) {
+      fail<ConfigError>("in {} simulated steps it did not average twice: give it a period", steps);
+    }
+    if (span.count == 0) continue;
+    last = mean_of(result, span.first, span.count);
+    if (longest || length.window > kLongPeriod || span.count != length.window) break;
+    const Window before = mean_of(result, span.first - span.count, span.count);
+    if (std::abs(before.step_s - last.step_s) <= kSteady * last.step_s || settle > 8 * length.warmup) break;
   }
   Prediction p{.contender = contender, .step_s = last.step_s};
   p.encode_s = std::max(0.0, last.encode_s - std::min(profile_.update_s, hooks.step_s));

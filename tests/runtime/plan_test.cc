@@ -96,6 +96,13 @@ TEST(Plan, AWholePeriodIsInTheMean) {
   EXPECT_LT(predicted(profile(2, 100), "diloco:period=500").efficiency, 1);
 }
 
+// An average takes 53 s, 500 steps: a period that the strategy chooses is found in the simulation, and is whole.
+TEST(Plan, APeriodThatTheStrategyChoosesIsInTheMean) {
+  const Prediction slow = predicted(profile(2, 1), "dasgd");
+  EXPECT_GT(slow.bytes_sent, 1000) << "it averages";
+  EXPECT_GT(slow.efficiency, 0.9);
+}
+
 TEST(Plan, PeriodsOfDelayedAveragingTakeAsLongAsTheWireWhereItIsLonger) {
   EXPECT_NEAR(predicted(profile(2, 100), "dasgd:period=4").step_s, (2 * 0.0002 + 1.66e6 * 4 / 12.5e6) / 4, 0.001);
   EXPECT_GE(predicted(profile(2, 100), "dasgd").efficiency, 0.98);
@@ -124,6 +131,11 @@ TEST(Plan, AStandInPredictsWhatTheWholeModelDoes) {
     EXPECT_NEAR(small.step_s, seconds, 0.03 * seconds) << name;
     EXPECT_NEAR(small.bytes_sent, bytes, 0.05 * bytes) << name;
   }
+}
+
+// Sizes below which tensors are sent whole shrink with the model.
+TEST(Plan, AStandInIsNotTakenForASmallModel) {
+  EXPECT_LT(predicted(profile(16, 1000, 1e9, 0.5), "gs").bytes_sent, 0.2 * 8e9);
 }
 
 TEST(Plan, CostsOfEncodingPassAsTime) {
