@@ -21,6 +21,7 @@ constexpr const char* kByShape = "powersgd";  // that is this one
 constexpr int kMeasuredWorkers = 8;           // with more of them costs are extrapolated …
 constexpr int kFewerWorkers = 4;              // … from these two
 constexpr std::int64_t kSettle = 24;          // steps until what is measured at the start has been measured
+constexpr std::int64_t kSettleAverages = 5;   // until a delay that follows the wire has (strategy/delay_meter.h)
 constexpr std::int64_t kWindow = 16;          // steps that are looked at, at least
 constexpr std::int64_t kLongPeriod = 64;
 constexpr std::int64_t kLongestWindow = 4096;
@@ -56,8 +57,9 @@ Length length_of(const OptionSet& options) {
   const std::int64_t synchronous = integer_option(options, "warmup_steps", 5 * period);  // auto: five periods
   const bool warms_up =
       std::any_of(options.all().begin(), options.all().end(), [](const Option& o) { return o.name == "warmup_steps"; });
+  const std::int64_t settle = std::max(kSettle, kSettleAverages * std::min(period, kLongPeriod));
   const std::int64_t warmup =
-      std::max(warms_up ? synchronous : 0, integer_option(options, "density_warmup", 0)) + kSettle;
+      std::max(warms_up ? synchronous : 0, integer_option(options, "density_warmup", 0)) + settle;
   const std::int64_t whole = (std::max(kWindow, period) + period - 1) / period * period;
   return {std::min(warmup, kLongestWindow), whole, integer_option(options, "period", 0) > 0};
 }

@@ -108,6 +108,14 @@ TEST(Plan, PeriodsOfDelayedAveragingTakeAsLongAsTheWireWhereItIsLonger) {
   EXPECT_GE(predicted(profile(2, 100), "dasgd").efficiency, 0.98);
 }
 
+// The delay follows the wire by what earlier averages took; it must have settled where the mean begins.
+TEST(Plan, ALongerPeriodOfDelayedAveragingIsNotSlower) {
+  const Prediction often = predicted(profile(4, 100), "dasgd:period=8"),
+                   rarely = predicted(profile(4, 100), "dasgd:period=16");
+  EXPECT_LE(rarely.step_s, 1.001 * often.step_s);
+  EXPECT_GE(rarely.efficiency, 0.98);
+}
+
 // The scaled stand-in against the model itself.
 TEST(Plan, AStandInPredictsWhatTheWholeModelDoes) {
   const double parameters = 2e6;  // of which a stand-in keeps an eighth
