@@ -8,7 +8,7 @@ import pytest
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from test_report import BINARY, COLOURS, chromium, show  # noqa: F401 (chromium is a fixture)
+from conftest import BINARY, COLOURS, show
 
 
 class Job:

@@ -48,6 +48,8 @@ def page(tmp_path_factory):
 
 @pytest.fixture
 def browser(chromium, page):
+    chromium.get("about:blank")
+    chromium.get_log("performance")  # what other pages asked for
     show(chromium, page)
     yield chromium
     assert complaints(chromium) == []
