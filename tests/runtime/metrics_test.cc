@@ -27,13 +27,13 @@ LiveRun::Figures some() {
 TEST(Metrics, HaveTheFiguresOfTheRun) {
   const std::string text = prometheus_text(some());
   const std::string labels = R"({run="a",strategy="lags",model="mlp",task="images")";
-  for (const std::string line :
-       {"slipstream_step" + labels + "} 7\n", "slipstream_loss" + labels + "} 0.5\n",
-        "slipstream_learning_rate" + labels + "} 0.1\n", "slipstream_step_seconds_total" + labels + "} 8\n",
-        "slipstream_phase_seconds_total" + labels + ",phase=\"exposed\"} 1.5\n",
-        "slipstream_sent_bytes_total" + labels + "} 1000000000\n", "slipstream_workers" + labels + "} 3\n",
-        "slipstream_evaluation" + labels + ",metric=\"test_accuracy\"} 0.875\n",
-        "slipstream_evaluation_step" + labels + "} 5\n"}) {
+  for (const std::string& line : std::vector<std::string>{
+           "slipstream_step" + labels + "} 7\n", "slipstream_loss" + labels + "} 0.5\n",
+           "slipstream_learning_rate" + labels + "} 0.1\n", "slipstream_step_seconds_total" + labels + "} 8\n",
+           "slipstream_phase_seconds_total" + labels + ",phase=\"exposed\"} 1.5\n",
+           "slipstream_sent_bytes_total" + labels + "} 1000000000\n", "slipstream_workers" + labels + "} 3\n",
+           "slipstream_evaluation" + labels + ",metric=\"test_accuracy\"} 0.875\n",
+           "slipstream_evaluation_step" + labels + "} 5\n"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << "in\n" << text;
   }
 }
