@@ -12,7 +12,8 @@ all links from that: it never sees the ones it predicts. Finished runs stay in -
 With --strategy auto the steps from the 100th on stand next to the dense ones that the same run began with, and next to
 the fastest of the strategies above that auto may choose.
 
---minutes M begins no run after M minutes (call it again to go on), --again plan forgets the predictions.
+--minutes M begins no run after M minutes (call it again to go on), --models and --workers take a part of it, --again plan
+forgets the predictions.
 """
 import argparse
 import gzip
@@ -160,6 +161,8 @@ def main():
     parser.add_argument("--text", help="a UTF-8 file for the text model")
     parser.add_argument("--cells", default="plan.jsonl", help="finished runs; they are not repeated")
     parser.add_argument("--minutes", type=float, default=1e9)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--workers", nargs="+", type=int, choices=WORKERS, default=WORKERS)
     parser.add_argument("--only", choices=("lab", "plan", "auto"), help="one part of it")
     parser.add_argument("--again", choices=("lab", "plan", "auto"), help="forget what is known of one part")
     parser.add_argument("--report", action="store_true", help="the table again, no run")
@@ -168,18 +171,19 @@ def main():
     if args.again:
         with open(args.cells, "w", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
-    jobs = [("lab", cell, s) for cell in itertools.product(MODELS, LINKS, WORKERS) for s in STRATEGIES]
-    jobs += [("plan", model, p) for model in MODELS for p in WORKERS]
-    jobs += [("auto", (model, link, 2), "auto") for model in MODELS for link in AUTO_LINKS]
+    jobs = [("lab", cell, s) for cell in itertools.product(args.models, LINKS, args.workers) for s in STRATEGIES]
+    jobs += [("plan", model, p) for model in args.models for p in args.workers]
+    jobs += [("auto", (model, link, 2), "auto") for model in args.models for link in AUTO_LINKS if 2 in args.workers]
     done = {("plan", r["model"], r["workers"]) if r["kind"] == "plan" else (r["kind"], tuple(r["cell"]), r["strategy"])
             for r in rows}
     jobs = [] if args.report else [job for job in jobs if job not in done and args.only in (None, job[0])]
-    if jobs and not args.text:
+    if "text" in args.models and jobs and not args.text:
         parser.error("--text FILE is missing: the text model needs one (see above)")
     end = time.monotonic() + 60 * args.minutes
     with tempfile.TemporaryDirectory() as folder, open(args.cells, "a", encoding="utf-8") as cells:
         if jobs:
             write_images(folder)
+        if jobs and args.text:
             with open(args.text, encoding="utf-8") as text, open(os.path.join(folder, "text.txt"), "w",
                                                                  encoding="utf-8") as part:
                 part.write(text.read(100_000))

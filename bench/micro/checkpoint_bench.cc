@@ -7,9 +7,9 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "engine/checkpointer.h"
 #include "fabric/mesh_fabric.h"
 #include "micro/harness.h"
-#include "runtime/checkpointer.h"
 
 namespace slipstream {
 namespace {

@@ -30,13 +30,15 @@ sampler = slipstream.Sampler(len(data), 64)  # <-- another part of the data on e
 loader = torch.utils.data.DataLoader(data, batch_sampler=sampler)
 epochs = itertools.chain.from_iterable(itertools.repeat(loader))
 
+sent = 0
 for step, (images, labels) in enumerate(itertools.islice(epochs, args.steps)):
     opt.zero_grad()
     loss = nn.functional.cross_entropy(net(images), labels)
     loss.backward()
     opt.step(loss=loss)
-    if slipstream.rank() == 0 and step % 20 == 0:
-        print(f"step {step:4d}  loss {loss.item():.4f}  sent {opt.last_step['bytes_sent'] / 1e6:.2f} MB")
+    sent += opt.last_step["bytes_sent"]
+    if slipstream.rank() == 0 and (step + 1) % 20 == 0:
+        print(f"step {step + 1:4d}  loss {loss.item():.4f}  sent {sent / (step + 1) / 1e6:.2f} MB a step")
 
 opt.finish()  # <--
 if slipstream.rank() == 0:

@@ -186,7 +186,8 @@ Verb add_compare(CLI::App& app) {
       ->type_name("STRATEGY")
       ->group(grid);
   verb.add_option("--peers", a->peers,
-                  "ddp, fp16, powersgd1, powersgd4, hook-STRATEGY, python-STRATEGY; NAME@MB sets DDP's buckets")
+                  "ddp, fp16, powersgd1, powersgd4, hook-STRATEGY, python-STRATEGY (NAME@MB sets DDP's buckets), "
+                  "torchft-local, torchft-diloco, hivemind (NAME@STEPS sets the period)")
       ->type_name("PEER")
       ->group(grid);
   verb.add_option("--models", a->models, "as `train --model` takes them")->type_name("MODEL")->group(grid);

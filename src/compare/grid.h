@@ -52,7 +52,7 @@ struct GridPlan {
 };
 
 // Stands in a peer's arguments for the script, which lies in the folder of the results.
-inline constexpr std::string_view kPeerScript = "peer_ddp.py";
+inline constexpr std::string_view kPeerScript = "peer.py";
 
 GridPlan make_plan(std::vector<GridSpec> grids, const std::string& python);
 

@@ -15,8 +15,11 @@ using nlohmann::json;
 constexpr std::pair<std::string_view, std::string_view> kHooks[] = {
     {"ddp", "none"}, {"fp16", "fp16"}, {"powersgd1", "powersgd1"}, {"powersgd4", "powersgd4"}};
 
+constexpr std::string_view kPeriodic[] = {"torchft-local", "torchft-diloco", "hivemind"};
+
 struct Peer {
-  std::string hook, bucket_mb;  // empty: unknown; DDP's own
+  std::string hook, number;  // empty: unknown; the script's own
+  bool periodic = false;     // the number is a period; else the size of DDP's buckets
 };
 
 Peer parse(const std::string& text) {
@@ -29,9 +32,10 @@ Peer parse(const std::string& text) {
   for (const std::string_view ours : {"hook-", "python-"}) {
     if (name.starts_with(ours) && name.size() > ours.size()) peer.hook = name;
   }
-  const bool digits =
-      !peer.bucket_mb.empty() && peer.bucket_mb.size() < 7 && peer.bucket_mb.front() != '0' &&
-      std::all_of(peer.bucket_mb.begin(), peer.bucket_mb.end(), [](char c) { return c >= '0' && c <= '9'; });
+  peer.periodic = std::ranges::find(kPeriodic, name) != std::end(kPeriodic);
+  if (peer.periodic) peer.hook = name;
+  const bool digits = !peer.number.empty() && peer.number.size() < 7 && peer.number.front() != '0' &&
+                      std::all_of(peer.number.begin(), peer.number.end(), [](char c) { return c >= '0' && c <= '9'; });
   if (at != std::string::npos && !digits) peer.hook.clear();
   return peer;
 }
@@ -62,8 +66,8 @@ void check_peer(const std::string& peer) {
   if (!parse(peer).hook.empty()) return;
   fail<ConfigError>(
       "there is no peer {}; use ddp, fp16, powersgd1, powersgd4, hook-STRATEGY or python-STRATEGY, each perhaps with "
-      "the "
-      "size of DDP's buckets: ddp@1000",
+      "the size of DDP's buckets: ddp@1000; or torchft-local, torchft-diloco or hivemind, perhaps with their period: "
+      "hivemind@8",
       peer);
 }
 
@@ -71,7 +75,7 @@ std::vector<std::string> peer_flags(const std::string& text) {
   check_peer(text);
   const Peer peer = parse(text);
   std::vector<std::string> flags{"--hook", peer.hook};
-  if (!peer.bucket_mb.empty()) flags.insert(flags.end(), {"--bucket-mb", peer.bucket_mb});
+  if (!peer.number.empty()) flags.insert(flags.end(), {peer.periodic ? "--period" : "--bucket-mb", peer.number});
   return flags;
 }
 

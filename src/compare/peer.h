@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Peers: what a user would run today, PyTorch's DistributedDataParallel, on the same model, data, optimizer and
-// network. A peer is `ddp`, `fp16`, `powersgd1` or `powersgd4` (DDP and its communication hooks), `hook-STRATEGY` (our
-// hook under DDP) or `python-STRATEGY` (our Python loop), each perhaps with `@MB`, the size of DDP's buckets. The
-// script that does it, bench/lab/peer_ddp.py, is part of the program and is written where it is needed.
+// Peers: what a user would run today, on the same model, data, optimizer and network. A peer is `ddp`, `fp16`,
+// `powersgd1` or `powersgd4` (PyTorch's DistributedDataParallel and its communication hooks), `hook-STRATEGY` (our hook
+// under DDP) or `python-STRATEGY` (our Python loop), each perhaps with `@MB`, the size of DDP's buckets; or
+// `torchft-local`, `torchft-diloco` or `hivemind`, perhaps with `@STEPS`, the period of their averages. The script that
+// does it, bench/lab/peer.py, is part of the program and is written where it is needed.
 #pragma once
 
 #include <filesystem>

@@ -66,7 +66,7 @@ TEST(Grid, ACellIsACommandOfThisProgram) {
   EXPECT_EQ(text_of(plan.cells[1].arguments),
             "train --strategy lags:density=0.1 --workers 2 --lab 100mbit --model mlp --steps 5 --seed 1 --json");
   EXPECT_EQ(text_of(plan.cells[2].arguments),
-            "lab --hosts 2 --rate 100mbit -- /opt/python peer_ddp.py --hook powersgd1 --bucket-mb 1000 --model mlp "
+            "lab --hosts 2 --rate 100mbit -- /opt/python peer.py --hook powersgd1 --bucket-mb 1000 --model mlp "
             "--steps 5 --seed 1");
   EXPECT_EQ(text_of(make_plan({small_grid()}, "p").cells[0].arguments),
             "train --strategy ssgd --workers 2 --steps 5 --seed 1 --json")

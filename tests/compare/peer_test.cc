@@ -11,10 +11,12 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-TEST(Peer, IsAHookOfDdpPerhapsWithTheSizeOfItsBuckets) {
+TEST(Peer, IsAHookOfDdpOrAPeriodicProgramPerhapsWithItsNumber) {
   EXPECT_EQ(peer_flags("ddp"), (Words{"--hook", "none"}));
   EXPECT_EQ(peer_flags("powersgd1@1000"), (Words{"--hook", "powersgd1", "--bucket-mb", "1000"}));
   EXPECT_EQ(peer_flags("hook-lags"), (Words{"--hook", "hook-lags"}));
+  EXPECT_EQ(peer_flags("torchft-diloco"), (Words{"--hook", "torchft-diloco"}));
+  EXPECT_EQ(peer_flags("hivemind@16"), (Words{"--hook", "hivemind", "--period", "16"}));
   for (const char* name : {"", "dpd", "hook-", "python-", "ddp@", "ddp@0", "ddp@1x", "ddp@-1"}) {
     EXPECT_THROW(peer_flags(name), ConfigError) << name;
   }

@@ -1,12 +1,16 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""The peer of `slipstream compare`: what a user would run today, PyTorch's DistributedDataParallel over Gloo.
+"""The peers of `slipstream compare`: what a user would run today. PyTorch's DistributedDataParallel over Gloo, and programs
+that average weights every few steps: torchft's LocalSGD and DiLoCo, hivemind's Optimizer.
 
 Takes the flags of `slipstream train` that it knows and refuses the others: the same samples in the same order, the same
 first weights (where both are of the same torch), batch, optimizer, schedule and thread count. One process is one
 worker; RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say which (as `slipstream lab` or torchrun set them), and
 GLOO_SOCKET_IFNAME picks the interface. Rank 0 prints one JSON line. Statistics leave out the first five steps, as
 Slipstream's do.
+
+The periodic ones need `pip install torchft-nightly` or `hivemind` beside torch; keep pip from replacing torch with a
+constraints file.
 """
 import argparse
 import contextlib
@@ -15,12 +19,15 @@ import gzip
 import json
 import math
 import os
+import socket
 import statistics
 import struct
 import sys
 import time
+from datetime import timedelta
 
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"  # before torch reads them
+os.environ["USE_LIBUV"] = "0"  # Debian 13 builds torch without libuv, and torch does not look
 
 import torch
 import torch.distributed as dist
@@ -31,6 +38,8 @@ from torch.nn.parallel import DistributedDataParallel
 SKIPPED = 5  # first steps, which are not like the others: DDP rebuilds its buckets in them
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 HOOKS = ("none", "fp16", "powersgd1", "powersgd4")
+PATIENCE = timedelta(seconds=60)  # of the periodic ones, with each other
+MATCHMAKING_S = 5  # that hivemind looks for peers before an average; its guide names 3 to 5 for local runs
 OURS = {"hook-": "slipstream.hook under DDP", "python-": "slipstream.Optimizer in the place of DDP"}
 WORD = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -207,12 +216,14 @@ def batches(data, args, rank, size):
 
 
 def make_optimizer(args, model):
+    """Of a model, or of a list of parameters."""
+    parameters = model.parameters() if isinstance(model, nn.Module) else model
     rate = args.lr or (0.05 if args.optimizer == "sgd" else 0.001)
     if args.optimizer == "sgd":
-        return torch.optim.SGD(model.parameters(), lr=rate, momentum=args.momentum, nesterov=args.nesterov,
+        return torch.optim.SGD(parameters, lr=rate, momentum=args.momentum, nesterov=args.nesterov,
                                weight_decay=args.weight_decay)
     kind = torch.optim.AdamW if args.optimizer == "adamw" else torch.optim.Adam
-    return kind(model.parameters(), lr=rate, betas=(args.beta1, args.beta2), eps=args.eps,
+    return kind(parameters, lr=rate, betas=(args.beta1, args.beta2), eps=args.eps,
                 weight_decay=args.weight_decay)
 
 
@@ -285,8 +296,80 @@ def wrap(model, hook, bucket_mb):
     return model
 
 
-def contender(args, model):
-    """What is trained, by which optimizer, and what to call at the end."""
+def own_address():
+    """The address from which this process reaches rank 0."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((os.environ["MASTER_ADDR"], 9))
+        return probe.getsockname()[0]
+
+
+def torchft_manager(model, optimizer, kept):
+    """A replica of torchft: each process is a group of its own. Rank 0 has the lighthouse, where they meet."""
+    socket.gethostname = own_address  # torchft tells others the host's name, which need not be one in the lab
+    from torchft import Manager, ProcessGroupGloo
+    from torchft.coordination import LighthouseServer
+
+    address, port = own_address(), int(os.environ["MASTER_PORT"]) + 1
+    if dist.get_rank() == 0:
+        kept.append(LighthouseServer(bind=f"[::]:{port}", min_replicas=dist.get_world_size(), join_timeout_ms=1000))
+    dist.barrier()
+    kept.append(dist.TCPStore(address, 0, is_master=True, wait_for_workers=False))
+    return Manager(
+        pg=ProcessGroupGloo(timeout=PATIENCE), min_replica_size=dist.get_world_size(), use_async_quorum=False,
+        load_state_dict=lambda state: (model.load_state_dict(state[0]), optimizer.load_state_dict(state[1])),
+        state_dict=lambda: [model.state_dict(), optimizer.state_dict()], rank=0, world_size=1, store_addr=address,
+        store_port=kept[-1].port, lighthouse_addr=f"http://{os.environ['MASTER_ADDR']}:{port}",
+        replica_id=f"peer{dist.get_rank()}", init_sync=False, timeout=PATIENCE)
+
+
+def torchft_local(args, model, kept):
+    from torchft.local_sgd import LocalSGD
+
+    optimizer = make_optimizer(args, model)
+    manager = torchft_manager(model, optimizer, kept)
+    kept.append(LocalSGD(manager, model, optimizer, args.period).__enter__())
+    return optimizer, manager.shutdown
+
+
+def torchft_diloco(args, model, kept):
+    from torchft.local_sgd import DiLoCo
+
+    optimizer = make_optimizer(args, model)
+    outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+    manager = torchft_manager(model, optimizer, kept)
+    kept.append(DiLoCo(manager, [model], optimizer, outer, args.period, pin_memory=False,
+                       use_bucketization=True).__enter__())
+    return optimizer, manager.shutdown
+
+
+def hivemind_local(args, model, kept):
+    """Local steps, averaged in the background whenever all peers together have taken `period` batches each."""
+    import hivemind
+
+    meeting = [None]
+    host = [f"/ip4/{own_address()}/tcp/0"]
+    if dist.get_rank() == 0:
+        kept.append(hivemind.DHT(host_maddrs=host, start=True))
+        meeting = [[str(address) for address in kept[-1].get_visible_maddrs()]]
+    dist.broadcast_object_list(meeting)
+    if dist.get_rank() != 0:
+        kept.append(hivemind.DHT(host_maddrs=host, initial_peers=meeting[0], start=True))
+    optimizer = hivemind.Optimizer(
+        dht=kept[-1], run_id="lab", batch_size_per_step=args.batch,
+        target_batch_size=args.batch * dist.get_world_size() * args.period, params=model.parameters(),
+        optimizer=lambda parameters: make_optimizer(args, parameters), use_local_updates=True,
+        matchmaking_time=MATCHMAKING_S, averaging_timeout=PATIENCE.total_seconds(),
+        averager_opts={"request_timeout": MATCHMAKING_S / 3})
+    return optimizer, lambda: (optimizer.shutdown(), kept[-1].shutdown())  # processes of their own
+
+
+PERIODIC = {"torchft-local": torchft_local, "torchft-diloco": torchft_diloco, "hivemind": hivemind_local}
+
+
+def contender(args, model, kept):
+    """What is trained, by which optimizer, and what to call at the end. `kept` holds what must outlive the training."""
+    if args.hook in PERIODIC:
+        return model, *PERIODIC[args.hook](args, model, kept)
     if args.hook.startswith("python-"):
         import slipstream
         optimizer = slipstream.Optimizer(make_optimizer(args, model), model, args.hook[7:])
@@ -296,8 +379,9 @@ def contender(args, model):
 
 
 def known_hook(text):
-    if text not in HOOKS and not text.startswith(tuple(OURS)):
-        raise argparse.ArgumentTypeError(f"{text} is none of {', '.join(HOOKS)}, hook-STRATEGY, python-STRATEGY")
+    if text not in (*HOOKS, *PERIODIC) and not text.startswith(tuple(OURS)):
+        raise argparse.ArgumentTypeError(f"{text} is none of {', '.join((*HOOKS, *PERIODIC))}, hook-STRATEGY, "
+                                         "python-STRATEGY")
     return text
 
 
@@ -305,7 +389,9 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      allow_abbrev=False)
     parser.add_argument("--hook", type=known_hook, default="none",
-                        help=f"DDP's communication hook: {', '.join(HOOKS)}; " + "; ".join(f"{name}STRATEGY: {what}" for name, what in OURS.items()))
+                        help=f"DDP's communication hook: {', '.join(HOOKS)}; in the place of DDP: {', '.join(PERIODIC)}; "
+                        + "; ".join(f"{name}STRATEGY: {what}" for name, what in OURS.items()))
+    parser.add_argument("--period", type=int, default=8, help="steps between two averages of the periodic ones")
     parser.add_argument("--bucket-mb", type=int, default=0, help="size of all DDP buckets, default DDP's own (1, then "
                         "25); large enough for one bucket it keeps PowerSGD over Gloo from aborting")
     as_train = parser.add_argument_group("as `slipstream train` takes them")
@@ -347,7 +433,8 @@ def main():
     alone = copy.deepcopy(model)
     compute, _, _ = train(alone, make_optimizer(args, alone), batches(data, args, rank, size), args, min(steps, 30))
     dist.barrier()
-    trained, optimizer, finish = contender(args, model)
+    kept = []
+    trained, optimizer, finish = contender(args, model, kept)
     milliseconds, losses, evaluations = train(trained, optimizer, batches(data, args, rank, size), args, steps,
                                               lambda: evaluate(model, data, rank, size))
     finish()
@@ -357,13 +444,16 @@ def main():
     losses = (mean / size).tolist()
     seconds = sum(milliseconds) / 1000
     counted = milliseconds[SKIPPED:] if steps > SKIPPED else milliseconds
+    if args.hook in PERIODIC and len(counted) > args.period:
+        counted = counted[len(counted) % args.period:]  # whole periods
     if rank == 0:
         past, curve = 0.0, []
         for step, (ms, loss) in enumerate(zip(milliseconds, losses), start=1):
             past += ms / 1000
             curve.append([step, round(past, 4), round(loss, 5) if math.isfinite(loss) else None])
         print(json.dumps({
-            "peer": f"ddp-{args.hook}", "torch": torch.__version__, "task": args.task, "model": args.model,
+            "peer": args.hook if args.hook in PERIODIC else f"ddp-{args.hook}", "torch": torch.__version__,
+            "task": args.task, "model": args.model,
             "parameters": sum(p.numel() for p in model.parameters()), "workers": size, "batch": args.batch,
             "steps": steps, "seed": args.seed, "wall_seconds": round(seconds, 3),
             "step_ms_median": round(statistics.median(counted), 3),
