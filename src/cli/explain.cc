@@ -5,7 +5,7 @@
 
 #include "base/wrap.h"
 #include "cli/verbs.h"
-#include "runtime/state_copies.h"
+#include "sim/state_copies.h"
 
 namespace slipstream {
 namespace {

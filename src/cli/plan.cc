@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/plan.h"
+#include "plan/plan.h"
 
 #include <slipstream/base/error.h>
 #include <unistd.h>

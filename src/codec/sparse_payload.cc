@@ -8,14 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <type_traits>
 #include <utility>
 
 #include "base/hash.h"
-#include "base/vec.h"
 
 namespace slipstream::sparse_payload {
 namespace {
@@ -40,12 +38,6 @@ static_assert(sizeof(Header) == kHeaderBytes && std::has_unique_object_represent
 // streamvbyte moves 16 bytes at a time and so may touch this many beyond the end of its stream.
 constexpr std::size_t kSlackBytes = 16;
 constexpr std::size_t kMinDeltas = 8;  // fewer indices travel plain
-constexpr std::size_t kBlock = 256;    // values are converted this many at a time; with int8 they share a scale
-
-std::size_t values_bytes(std::size_t count, ValueFormat format) {
-  if (format == ValueFormat::kInt8) return count + sizeof(float) * ((count + kBlock - 1) / kBlock);
-  return count * (format == ValueFormat::kFp32 ? 4 : 2);
-}
 
 // The seed carries the header into the checksum of the body.
 std::uint64_t checksum_of(std::span<const std::byte> record) {
@@ -80,98 +72,6 @@ void check_entries(const Sparse& entries, std::uint32_t dimension) {
         "sparse_payload::encode: the indices do not ascend; sort them and join equal ones");
   check(indices.empty() || indices.back() < dimension, "sparse_payload::encode: index {} in a dimension of {}",
         indices.empty() ? 0 : indices.back(), dimension);
-}
-
-// The largest number of a 16-bit format in place of an infinity: the sender owes the rest. A NaN stays one.
-float within(float value, ValueFormat format) {
-  const float largest = format == ValueFormat::kFp16 ? 65504.0F : 0x1.FEp127F;
-  return value > largest ? largest : value < -largest ? -largest : value;
-}
-
-// A block of int8: each value is a whole number from -127 to 127, times the scale. Where one of them is not finite the
-// scale is a NaN, and so are they all.
-struct Int8Block {
-  float scale = 0;
-  std::array<std::int8_t, kBlock> levels;
-};
-
-Int8Block to_int8(std::span<const float> values) {
-  constexpr float kLevels = 127.0F;
-  Int8Block block;
-  std::uint32_t largest = 0;
-  for (const float x : values) largest = std::max(largest, std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU);
-  block.scale = largest < 0x7F800000U ? std::bit_cast<float>(largest) / kLevels : std::nanf("");
-  const bool usable = block.scale > 0.0F;
-  for (std::size_t i = 0; i < values.size(); ++i) {  // the scale of denormals is not exact: hence the limit
-    const float level = usable ? std::clamp(values[i] / block.scale, -kLevels, kLevels) : 0.0F;
-    block.levels[i] = static_cast<std::int8_t>(std::lrint(level));
-  }
-  return block;
-}
-
-// `values` are one block; they go to where block number `first / kBlock` of `count` values in all begins.
-void write_block(std::span<const float> values, ValueFormat format, std::size_t first, std::size_t count,
-                 std::byte* out) {
-  std::array<std::uint16_t, kBlock> halves;
-  std::array<float, kBlock> limited;
-  const auto to = std::span(halves).first(values.size());
-  switch (format) {
-    case ValueFormat::kFp32:
-      std::memcpy(out + 4 * first, values.data(), values.size_bytes());
-      return;
-    case ValueFormat::kInt8: {
-      const Int8Block block = to_int8(values);
-      std::memcpy(out + sizeof(float) * (first / kBlock), &block.scale, sizeof(float));
-      std::memcpy(out + values_bytes(count, format) - count + first, block.levels.data(), values.size());
-      return;
-    }
-    case ValueFormat::kFp16:
-    case ValueFormat::kBf16:
-      std::transform(values.begin(), values.end(), limited.begin(), [=](float x) { return within(x, format); });
-      const auto from = std::span(limited).first(values.size());
-      format == ValueFormat::kFp16 ? vec::to_fp16(to, from) : vec::to_bf16(to, from);
-      std::memcpy(out + 2 * first, to.data(), to.size_bytes());
-  }
-}
-
-void write_values(std::span<const float> values, ValueFormat format, std::byte* out) {
-  for (std::size_t i = 0; i < values.size(); i += kBlock) {
-    write_block(values.subspan(i, std::min(kBlock, values.size() - i)), format, i, values.size(), out);
-  }
-}
-
-// The reverse; values need no alignment on the wire.
-void read_block(const std::byte* bytes, ValueFormat format, std::size_t first, std::size_t count,
-                std::span<float> values) {
-  std::array<std::uint16_t, kBlock> halves;
-  const auto from = std::span(halves).first(values.size());
-  switch (format) {
-    case ValueFormat::kFp32:
-      std::memcpy(values.data(), bytes + 4 * first, values.size_bytes());
-      return;
-    case ValueFormat::kInt8: {
-      Int8Block block;
-      std::memcpy(&block.scale, bytes + sizeof(float) * (first / kBlock), sizeof(float));
-      std::memcpy(block.levels.data(), bytes + values_bytes(count, format) - count + first, values.size());
-      for (std::size_t i = 0; i < values.size(); ++i) values[i] = block.scale * static_cast<float>(block.levels[i]);
-      return;
-    }
-    case ValueFormat::kFp16:
-    case ValueFormat::kBf16:
-      std::memcpy(halves.data(), bytes + 2 * first, from.size_bytes());
-      format == ValueFormat::kFp16 ? vec::from_fp16(values, from) : vec::from_bf16(values, from);
-  }
-}
-
-// Calls use(first, values) for blocks of the values, in order.
-template <typename Use>
-void each_block(const std::byte* bytes, std::size_t count, ValueFormat format, const Use& use) {
-  std::array<float, kBlock> floats;
-  for (std::size_t i = 0; i < count; i += kBlock) {
-    const auto values = std::span(floats).first(std::min(kBlock, count - i));
-    read_block(bytes, format, i, count, values);
-    use(i, std::span<const float>(values));
-  }
 }
 
 // A record whose every part has been checked.
@@ -304,32 +204,20 @@ Sparse decode(std::span<const std::byte> payload, std::uint32_t expected_dimensi
   Checked record = read(payload, expected_dimension);
   Sparse out{std::move(record.indices), {}};
   out.values.resize(out.indices.size());
-  each_block(record.values, out.indices.size(), record.format, [&](std::size_t first, std::span<const float> values) {
-    std::copy(values.begin(), values.end(), out.values.begin() + static_cast<std::ptrdiff_t>(first));
-  });
+  read_values(record.values, record.format, out.values);
   return out;
 }
 
 void add_to(std::span<const std::byte> payload, std::span<float> out, float scale) {
   const Checked record = read(payload, out.size());
   const std::uint32_t* const indices = record.indices.data();
-  each_block(record.values, record.indices.size(), record.format,
-             [&](std::size_t first, std::span<const float> values) {
-               for (std::size_t j = 0; j < values.size(); ++j) {
-                 float& sum = out[indices[first + j]];
-                 sum = sum + scale * values[j];
-               }
-             });
-}
-
-void round_as_sent(std::span<float> values, ValueFormat format) {
-  if (format == ValueFormat::kFp32) return;
-  std::array<std::byte, kBlock * sizeof(float)> bytes;
-  for (std::size_t i = 0; i < values.size(); i += kBlock) {
-    const auto block = values.subspan(i, std::min(kBlock, values.size() - i));
-    write_block(block, format, 0, block.size(), bytes.data());
-    read_block(bytes.data(), format, 0, block.size(), block);
-  }
+  each_value_block(record.values, record.indices.size(), record.format,
+                   [&](std::size_t first, std::span<const float> values) {
+                     for (std::size_t j = 0; j < values.size(); ++j) {
+                       float& sum = out[indices[first + j]];
+                       sum = sum + scale * values[j];
+                     }
+                   });
 }
 
 }  // namespace slipstream::sparse_payload

@@ -10,8 +10,7 @@
 //
 // A record says its own length. Zeros after it are padding: gathers need buffers of one size on all ranks.
 //
-// Formats shorter than fp32 round values; what is too large for 16 bits becomes their largest number, never an infinity.
-// A sender with error feedback owes the difference to what round_as_sent() makes of them.
+// Formats shorter than fp32 round values (codec/value_format.h).
 #pragma once
 
 #include <cstddef>
@@ -20,10 +19,9 @@
 #include <vector>
 
 #include "codec/sparse.h"
+#include "codec/value_format.h"
 
 namespace slipstream::sparse_payload {
-
-enum class ValueFormat : std::uint8_t { kFp32 = 0, kFp16 = 1, kBf16 = 2, kInt8 = 3 };
 
 inline constexpr std::size_t kHeaderBytes = 32;
 
@@ -43,8 +41,5 @@ Sparse decode(std::span<const std::byte> payload, std::uint32_t expected_dimensi
 // out[index] = out[index] + scale * value for every entry; the dimension must be out.size(). Throws as decode does,
 // and then leaves `out` as it was.
 void add_to(std::span<const std::byte> payload, std::span<float> out, float scale);
-
-// Makes of all values of a record what its receivers will see.
-void round_as_sent(std::span<float> values, ValueFormat format);
 
 }  // namespace slipstream::sparse_payload

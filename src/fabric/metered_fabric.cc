@@ -52,25 +52,25 @@ InFlight MeteredFabric::measure(const OperationRecord& record, double sent, doub
 InFlight MeteredFabric::sum(std::span<float> values, Wire wire) {
   const double moved = sum_bytes(values.size(), size(), wire);
   return measure({.kind = "sum", .bytes = static_cast<double>(values.size_bytes())}, moved, moved,
-                 [&] { return inner_.sum(values, wire); });
+                 [&] { return inner().sum(values, wire); });
 }
 
 InFlight MeteredFabric::gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   const double moved = static_cast<double>(mine.size()) * (size() - 1);
   return measure({.kind = "gather", .bytes = static_cast<double>(mine.size())}, moved, moved,
-                 [&] { return inner_.gather(mine, all); });
+                 [&] { return inner().gather(mine, all); });
 }
 
 InFlight MeteredFabric::send(int to, Tag tag, std::span<const std::byte> bytes, std::span<const std::byte> more) {
   const auto all = static_cast<double>(bytes.size() + more.size());
   return measure({.kind = "send", .bytes = all, .background = lane_of(tag) != 0}, beside(to) ? 0 : all, 0,
-                 [&] { return inner_.send(to, tag, bytes, more); });
+                 [&] { return inner().send(to, tag, bytes, more); });
 }
 
 InFlight MeteredFabric::recv(int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more) {
   const auto all = static_cast<double>(bytes.size() + more.size());
   return measure({.kind = "recv", .bytes = all, .background = lane_of(tag) != 0}, 0, beside(from) ? 0 : all,
-                 [&] { return inner_.recv(from, tag, bytes, more); });
+                 [&] { return inner().recv(from, tag, bytes, more); });
 }
 
 Traffic MeteredFabric::take() {

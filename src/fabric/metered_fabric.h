@@ -10,12 +10,12 @@
 // wire counts once.
 #pragma once
 
-#include <slipstream/fabric/fabric.h>
-
 #include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
+
+#include "fabric/forwarding_fabric.h"
 
 namespace slipstream {
 
@@ -46,13 +46,10 @@ struct Traffic {
   double ended = 0;                         // when the step was over; the engine's part
 };
 
-class MeteredFabric final : public Fabric {
+class MeteredFabric final : public ForwardingFabric {
  public:
-  explicit MeteredFabric(Fabric& inner) : inner_(inner), meter_(std::make_shared<Meter>()) {}
+  explicit MeteredFabric(Fabric& inner) : ForwardingFabric(inner), meter_(std::make_shared<Meter>()) {}
 
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  Clock& clock() override { return inner_.clock(); }
   using Fabric::sum;
   InFlight sum(std::span<float> values, Wire wire) override;
   InFlight gather(std::span<const std::byte> mine, std::span<std::byte> all) override;
@@ -60,11 +57,6 @@ class MeteredFabric final : public Fabric {
   using Fabric::send;
   InFlight send(int to, Tag tag, std::span<const std::byte> bytes, std::span<const std::byte> more) override;
   InFlight recv(int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more) override;
-  void announce(const std::string& text) override { inner_.announce(text); }
-  Servers servers() const override { return inner_.servers(); }
-  bool beside(int rank) const override { return inner_.beside(rank); }
-  void listen(Tag tag, Listener* listener) override { inner_.listen(tag, listener); }
-  bool can_listen() const override { return inner_.can_listen(); }
 
   // What happened since the last call.
   Traffic take();
@@ -81,7 +73,6 @@ class MeteredFabric final : public Fabric {
   template <typename Start>
   InFlight measure(const OperationRecord& record, double sent, double received, Start start);
 
-  Fabric& inner_;
   std::shared_ptr<Meter> meter_;  // shared with operations: an InFlight may outlive this wrapper
 };
 

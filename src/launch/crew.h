@@ -26,7 +26,7 @@ struct CrewMember {
 struct CrewFailure {
   int member = 0;
   int exit_code = 0;  // 128 + n for an end by signal n; 127: no such command
-  std::string how;    // for people: "was killed by signal 9 (Killed)"
+  std::string how{};  // for people: "was killed by signal 9 (Killed)"
   int signal = 0;     // that killed it; 0: it ended by itself
 };
 

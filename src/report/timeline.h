@@ -2,7 +2,7 @@
 //
 // Timeline: some steps of a trace.json, by rank and row, times in milliseconds since the first of them began. They follow
 // each other without a hole, where an evaluation or a checkpoint would be, and are late ones, since strategies that
-// measure at the start change then. Reads the events that `slipstream train` writes (runtime/trace.h), not every Chrome
+// measure at the start change then. Reads the events that `slipstream train` writes (watch/trace.h), not every Chrome
 // trace: complete events ("X") and names.
 #pragma once
 

@@ -10,8 +10,8 @@
 #include <filesystem>
 #include <sstream>
 
-#include "runtime/checkpointer.h"
-#include "runtime/dashboard.h"
+#include "engine/checkpointer.h"
+#include "watch/dashboard.h"
 
 namespace slipstream {
 namespace {

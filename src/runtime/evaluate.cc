@@ -6,8 +6,8 @@
 #include <cstdio>
 
 #include "runtime/model_file.h"
-#include "runtime/summary.h"
 #include "task/torch_task.h"
+#include "watch/summary.h"
 
 namespace slipstream {
 

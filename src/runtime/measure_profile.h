@@ -11,7 +11,7 @@
 
 #include <slipstream/fabric/rendezvous.h>
 
-#include "runtime/plan_profile.h"
+#include "plan/plan_profile.h"
 #include "task/task_options.h"
 
 namespace slipstream {

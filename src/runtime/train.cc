@@ -21,16 +21,16 @@
 #include "engine/agreement.h"
 #include "engine/groups.h"
 #include "fabric/c10d_sums.h"
-#include "runtime/ledger.h"
 #include "runtime/model_file.h"
 #include "runtime/out_folder.h"
-#include "runtime/progress.h"
-#include "runtime/summary.h"
-#include "runtime/trace.h"
 #include "runtime/watch.h"
 #include "server/host.h"
 #include "task/torch_task.h"
 #include "topology/gather_text.h"
+#include "watch/ledger.h"
+#include "watch/progress.h"
+#include "watch/summary.h"
+#include "watch/trace.h"
 
 namespace slipstream {
 namespace {

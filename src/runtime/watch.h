@@ -10,10 +10,10 @@
 #include <string>
 
 #include "runtime/config.h"
-#include "runtime/dashboard.h"
-#include "runtime/event_file.h"
-#include "runtime/ledger.h"
-#include "runtime/live_run.h"
+#include "watch/dashboard.h"
+#include "watch/event_file.h"
+#include "watch/ledger.h"
+#include "watch/live_run.h"
 
 namespace slipstream {
 

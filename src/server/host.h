@@ -5,7 +5,7 @@
 // thread: a push is added to its sum when it is there, and no thread of ours has to wake up for it.
 //
 // May be opened and closed any number of times; all processes of a job do so together. A SimWorld's servers run the same
-// ShardServer in their own loop (runtime/sim_job.cc).
+// ShardServer in their own loop (sim/sim_job.cc).
 #pragma once
 
 #include <slipstream/fabric/fabric.h>

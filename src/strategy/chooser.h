@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Chooser: who tells `auto` which strategy to take, from what the job measured of itself. The planner is one
-// (runtime/plan_chooser.h); it stands above strategies, so the engine hands it to them (EngineOptions::chooser).
+// (plan/plan_chooser.h); it stands above strategies, so the engine hands it to them (EngineOptions::chooser).
 #pragma once
 
 #include <slipstream/optim/optimizer.h>

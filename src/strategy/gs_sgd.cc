@@ -4,7 +4,6 @@
 #include <slipstream/base/error.h>
 
 #include "fabric/metered_fabric.h"
-#include "fabric/wire.h"
 #include "topology/link_probe.h"
 
 namespace slipstream {
@@ -18,30 +17,32 @@ void GsSgd::on_start(Step& s) {
                                                  : Topology::kDirect;
 }
 
-// By what a gather takes here: its latency is one delay, and its seconds per byte are those of a byte to everybody. The
-// tree carries several times the bytes, in fp32, which others on the wire feel: it must be twice as fast as the better of
-// the two, and not by the chance of one measurement.
-GsSgd::Topology GsSgd::fastest(Fabric& net) {
+std::size_t GsSgd::most_columns(int workers) const {
+  const SketchPlan& plan = memory_->plan();
+  return topology_ == Topology::kEverybody ? plan.most_columns_to_everybody(workers) : plan.most_columns;
+}
+
+// By what a gather takes here: its latency is one delay, and its seconds per byte are those of a byte to everybody. With
+// more than two workers that carries more bytes than sums by owners, which others on the wire feel: it must save a time
+// that can be noticed, and stay within the bytes of every step. The tree carries several times the bytes, in fp32.
+GsSgd::Topology GsSgd::fastest(Fabric& net) const {
+  constexpr double kNoticeable = 1e-3;  // seconds
   const SketchPlan& plan = memory_->plan();
   if (net.size() == 1 || plan.coordinates == 0) return Topology::kDirect;
-  const double width = static_cast<double>(wire_width(options_.format(net.size())));
-  const double cell_width = options_.narrow_table() ? 1 : width;
-  const auto cells = static_cast<double>(SketchPlan::cells(plan.shape)), chosen = static_cast<double>(plan.chosen);
-  const double table = cell_width * cells + sizeof(float) * static_cast<double>(plan.small_count);
-  const auto k = static_cast<double>(plan.k), ranks = static_cast<double>(net.size());
+  if (net.size() == 2) return Topology::kEverybody;  // half of the delays for the same bytes
+  if (plan.most_columns_to_everybody(net.size()) < plan.least_columns) return Topology::kDirect;
+  const auto bytes = [format = options_.format(net.size())](std::size_t count) {
+    return static_cast<double>(values_bytes(count, format));
+  };
+  const double table = (options_.narrow_table() ? 1 : bytes(1)) * static_cast<double>(SketchPlan::cells(plan.shape)) +
+                       sizeof(float) * static_cast<double>(plan.small_count);
+  const double picked = bytes(plan.k) + static_cast<double>(plan.chosen) / 8;
+  const auto ranks = static_cast<double>(net.size());
   const LinkCost link = probe_link(net).gather;
-  const double everybody_s = link.seconds(table) + link.seconds(width * chosen);
-  const double owners_s = 2 * link.seconds(table / ranks) + link.seconds(width * chosen / ranks) +
-                          link.seconds((width * k + chosen / 8) / ranks);
-  const Topology better = everybody_s < owners_s ? Topology::kEverybody : Topology::kDirect;
-  if (net.size() == 2) return better;  // each is the other's tree
-  std::vector<float> values;
-  const LinkCost tree = probe_cost(net, [&](std::size_t bytes) {
-    values.resize(bytes / sizeof(float));
-    tree_.sum(net, values);
-  });
-  const double tree_s = tree.seconds(sizeof(float) * cells) + tree.seconds(sizeof(float) * chosen);
-  return tree_s < 0.5 * std::min(everybody_s, owners_s) ? Topology::kTree : better;
+  const double everybody_s = link.seconds(table) + link.seconds(bytes(plan.chosen));
+  const double owners_s =
+      2 * link.seconds(table / ranks) + link.seconds(bytes(plan.chosen) / ranks) + link.seconds(picked / ranks);
+  return everybody_s + kNoticeable < owners_s ? Topology::kEverybody : Topology::kDirect;
 }
 
 void GsSgd::on_bucket_ready(Step& s, const Bucket& bucket) {
@@ -55,7 +56,7 @@ void GsSgd::on_step(Step& s) {
   memory_->leaving(s, chosen, sent_);         // (5)
   Sparse lost;
   const Sparse picked = pick(s, sent_, lost);  // (5) (6)
-  memory_->follow_recall(s, picked);
+  memory_->follow_recall(s, picked, most_columns(s.net.size()));
   memory_->apply(s, picked, sent_, lost);  // (7) (8)
 }
 
@@ -66,7 +67,7 @@ void GsSgd::sum(Step& s, std::span<float> table) {
   if (along_tree) {
     tree_.sum(s.net, table);
   } else {
-    s.net.sum(table, options_.format(s.net.size())).wait();
+    s.net.sum(table, options_.table_format(s.net.size())).wait();
   }
   small.wait();
 }
@@ -78,14 +79,12 @@ Sparse GsSgd::pick(Step& s, std::span<float> values, Sparse& lost) {
     tree_.sum(s.net, sums);
     return pick_by_shares(sums, k, s.net.size(), select_);
   }
-  const Wire wire = options_.format(s.net.size());
-  wire_round(wire, values);  // what that takes away was not sent, and stays owed
-  return picks_.pick(s.net, values, k, wire, way(), lost);
+  return picks_.pick(s.net, values, k, options_.format(s.net.size()), way(), lost);  // what rounding takes stays owed
 }
 
 double GsSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
-  const Wire wire = options.format(q.workers);
-  const SketchPlan plan(options, q.model, wire);
+  const ValueFormat format = options.format(q.workers);
+  const SketchPlan plan(options, q.model, format);
   const std::size_t cells = plan.coordinates == 0 ? 0 : SketchPlan::cells(plan.shape);
   double bytes = 0;
   if (!options.columns && !plan.shape.identity && plan.coordinates > 0 && SketchPlan::looks_at_recall(q.t)) {
@@ -98,8 +97,8 @@ double GsSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
   }
   const Way way = options.topology == "everybody" ? Way::kEverybody : Way::kOwners;
   bytes += options.narrow_table() ? TableSum::bytes_sent(cells, plan.small_count, q.workers, way)
-                                  : small + MeteredFabric::sum_bytes(cells, q.workers, wire);
-  return bytes + PickExchange::bytes_sent(plan.chosen, plan.k, q.workers, wire, way);
+                                  : small + MeteredFabric::sum_bytes(cells, q.workers, options.table_format(q.workers));
+  return bytes + PickExchange::bytes_sent(plan.chosen, plan.k, q.workers, format, way);
 }
 
 void GsSgd::visit(StateVisitor& v) {
@@ -127,11 +126,14 @@ void GsSgdOptions::describe(OptionSet& o) {
   o.choice(
       "topology", topology, {"auto", "direct", "everybody", "tree"}, kChangesResult,
       "how sums travel: directly to the ranks that add them (two delays, bytes that do not grow with P), to "
-      "everybody (one delay, P/2 times the bytes; the table with wire=fp8 and the values), along a binomial tree as "
-      "published; or the faster of the first two, and the tree where that is twice as fast, measured at the start");
-  o.choice("wire", wire, {"fp32", "bf16", "fp8"}, kChangesResult,
+      "everybody (one delay, P/2 times the bytes; the table where it has 8 bits, and the values), along a binomial "
+      "tree as "
+      "published (in fp32); auto: to everybody between two workers, or where that saves a millisecond, as measured at "
+      "the start; else directly");
+  o.choice("wire", wire, {"fp32", "bf16", "fp8", "int8"}, kChangesResult,
            "number format of table and values when they travel directly; what rounding takes away is owed. fp8: the "
-           "table, which only points out where to look, with 8 bits, values as with bf16");
+           "table, which only points out where to look, with 8 bits, values as with bf16; int8: values with 8 bits, "
+           "too, and a scale for 256 of them");
 }
 
 }  // namespace slipstream

@@ -22,14 +22,15 @@ namespace slipstream {
 
 struct GsSgdOptions : SketchOptions {
   std::string topology = "auto";  // both change the result, by rounding
-  std::string wire = "fp8";
+  std::string wire = "int8";
 
   void describe(OptionSet& o);
-  bool narrow_table() const { return wire == "fp8"; }
-  // Of values, and of a table that is not narrow.
-  Wire format(int workers) const {
-    if (workers == 1 || topology == "tree") return Wire::kFp32;
-    return narrow_table() ? Wire::kBf16 : parse_wire(wire);
+  bool narrow_table() const { return wire == "fp8" || wire == "int8"; }
+  // Of a table that is not narrow, and of values.
+  Wire table_format(int workers) const { return workers == 1 ? Wire::kFp32 : parse_wire(wire); }
+  ValueFormat format(int workers) const {
+    if (workers == 1 || topology == "tree") return ValueFormat::kFp32;
+    return wire == "fp8" ? ValueFormat::kBf16 : parse_value_format(wire);
   }
 };
 
@@ -51,7 +52,8 @@ class GsSgd final : public Strategy {
 
  private:
   enum class Topology { kDirect, kEverybody, kTree };
-  Topology fastest(Fabric& net);
+  Topology fastest(Fabric& net) const;
+  std::size_t most_columns(int workers) const;
   Way way() const { return topology_ == Topology::kEverybody ? Way::kEverybody : Way::kOwners; }
   void sum(Step& s, std::span<float> table);  // and of the small tensors
   Sparse pick(Step& s, std::span<float> values, Sparse& lost);

@@ -30,8 +30,7 @@ void LagsMeter::end_step(std::int64_t step) {
   if (step >= kNotMeasured) ++steps_;
 }
 
-std::pair<double, double> LagsMeter::handling_s(std::span<const float> values, std::size_t k,
-                                                sparse_payload::ValueFormat format) {
+std::pair<double, double> LagsMeter::handling_s(std::span<const float> values, std::size_t k, ValueFormat format) {
   TopK select;
   Sparse entries;
   std::vector<std::byte> record;
@@ -45,7 +44,7 @@ std::pair<double, double> LagsMeter::handling_s(std::span<const float> values, s
   return {selected - began, net_.clock().now() - selected};
 }
 
-LagsTimes LagsMeter::take(std::span<const float> values, double density, sparse_payload::ValueFormat format) {
+LagsTimes LagsMeter::take(std::span<const float> values, double density, ValueFormat format) {
   values = values.first(std::min(values.size(), kLooksAt));
   const std::size_t few = entries_at(density, values.size()), many = entries_at(kMany, values.size());
   const auto [select_few_s, use_few_s] = handling_s(values, few, format);

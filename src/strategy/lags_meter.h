@@ -29,14 +29,13 @@ class LagsMeter {
 
   // Means over the steps since the last call, over all ranks; measures the link, and what entries of these values cost
   // the processor in this format, few (this density) and many. Blocks.
-  LagsTimes take(std::span<const float> values, double density, sparse_payload::ValueFormat format);
+  LagsTimes take(std::span<const float> values, double density, ValueFormat format);
 
   const std::vector<std::size_t>& counts() const { return counts_; }
 
  private:
   // Seconds to select k of these values, and from then on until the lists of all ranks are added.
-  std::pair<double, double> handling_s(std::span<const float> values, std::size_t k,
-                                       sparse_payload::ValueFormat format);
+  std::pair<double, double> handling_s(std::span<const float> values, std::size_t k, ValueFormat format);
 
   Fabric& net_;
   std::vector<std::size_t> counts_;

@@ -36,7 +36,8 @@ class LagsStatistics {
  public:
   LagsStatistics();
 
-  static bool samples(std::int64_t t) { return (t + 1) % 50 == 0; }
+  static constexpr std::int64_t kEvery = 50;  // steps
+  static bool samples(std::int64_t t) { return (t + 1) % kEvery == 0; }
 
   // A sparse group of this step: what it owes after `sent` has left, the square of its direction's norm, the mean age of
   // what was sent.

@@ -36,9 +36,9 @@ double square(float x) { return static_cast<double>(x) * static_cast<double>(x);
 
 }  // namespace
 
-SketchMemory::SketchMemory(const SketchOptions& options, const FlatModel& model, double momentum, Wire wire)
+SketchMemory::SketchMemory(const SketchOptions& options, const FlatModel& model, double momentum, ValueFormat format)
     : options_(options),
-      plan_(options, model, wire),
+      plan_(options, model, format),
       shape_(plan_.shape),
       owed_(plan_.coordinates + plan_.small_count, momentum),
       small_sums_(plan_.small_count) {}
@@ -147,7 +147,7 @@ void SketchMemory::apply(Step& s, const Sparse& picked, std::span<const float> s
 // From a sample of the coordinates, with exact sums: a table without collisions would choose those whose sketched parts
 // have the largest sums, of which the exact sums pick the k largest. The recall is the energy of what was picked of the
 // sample as a share of theirs: both meet the same few very large entries, or miss them.
-void SketchMemory::follow_recall(Step& s, const Sparse& picked) {
+void SketchMemory::follow_recall(Step& s, const Sparse& picked, std::size_t most) {
   if (options_.columns || shape_.identity || plan_.coordinates == 0 || !SketchPlan::looks_at_recall(s.t)) return;
   const std::vector<std::uint32_t> at = sample(plan_.coordinates, sample_size(plan_), s.t);
   const std::size_t count = at.size();
@@ -185,7 +185,7 @@ void SketchMemory::follow_recall(Step& s, const Sparse& picked) {
   if (recall_ < (1 - kTolerance) * options_.recall) columns *= kStep;
   if (recall_ > (1 + kTolerance) * options_.recall) columns /= kStep;
   const std::size_t blocks = static_cast<std::size_t>(columns) / sketch::kBlock * sketch::kBlock;
-  shape_ = plan_.with_columns(std::clamp(blocks, plan_.least_columns, plan_.most_columns));
+  shape_ = plan_.with_columns(std::clamp(blocks, plan_.least_columns, std::max(most, plan_.least_columns)));
 }
 
 double SketchMemory::recall_bytes(const SketchPlan& plan, int workers) {

@@ -31,7 +31,7 @@ namespace slipstream {
 class SketchMemory {
  public:
   // `momentum`: of the optimizer (Optimizer::memory).
-  SketchMemory(const SketchOptions& options, const FlatModel& model, double momentum, Wire wire);
+  SketchMemory(const SketchOptions& options, const FlatModel& model, double momentum, ValueFormat format);
 
   const SketchPlan& plan() const { return plan_; }
   std::size_t columns() const { return shape_.columns; }
@@ -55,8 +55,9 @@ class SketchMemory {
   // `lost` came off the sums by rounding and is owed by this worker from now on.
   void apply(Step& s, const Sparse& picked, std::span<const float> sent, const Sparse& lost = {});
 
-  // With columns=auto, now and then: makes the table wider or narrower, on all workers alike. Before apply().
-  void follow_recall(Step& s, const Sparse& picked);
+  // With columns=auto, now and then: makes the table wider or narrower, on all workers alike, with at most `most` columns
+  // where that is not fewer than the plan's least. Before apply().
+  void follow_recall(Step& s, const Sparse& picked, std::size_t most);
   static double recall_bytes(const SketchPlan& plan, int workers);  // that this sends
   double recall() const { return recall_; }                         // when it was last looked at; 0: never
 

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "fabric/wire.h"
-
 namespace slipstream {
 namespace {
 
@@ -23,7 +21,7 @@ void SketchOptions::describe(OptionSet& o) {
   o.integer("rows", rows, {1, sketch::kMaxRows}, kChangesResult,
             "rows of the table, an odd number: more of them make false alarms rarer");
   o.integer_or_auto("columns", columns, {sketch::kBlock, std::int64_t{1} << 32}, kChangesResult,
-                    "columns of the table, a multiple of 16; auto: between k and 8 k, as the recall asks, with at most "
+                    "columns of the table, a multiple of 16; auto: between k and 4 k, as the recall asks, with at most "
                     "1/8 of a dense step's bytes");
   o.real("recall", recall, {0.0, 1.0}, kChangesResult,
          "columns=auto: of the energy that a table without collisions would find, the share that this one is to find");
@@ -43,7 +41,7 @@ void SketchOptions::check_shape() const {
   CountSketch({.rows = static_cast<int>(rows), .columns = wide});
 }
 
-SketchPlan::SketchPlan(const SketchOptions& options, const FlatModel& model, Wire wire) {
+SketchPlan::SketchPlan(const SketchOptions& options, const FlatModel& model, ValueFormat format) {
   for (const Slot& slot : model.slots()) {
     const bool dense = slot.count < static_cast<std::size_t>(options.dense_below);
     std::size_t& first = dense ? small_count : coordinates;
@@ -60,15 +58,24 @@ SketchPlan::SketchPlan(const SketchOptions& options, const FlatModel& model, Wir
   shape.rows = static_cast<int>(options.rows);
   shape.estimate = several ? sketch::Estimate::kMin : sketch::Estimate::kMedian;
 
-  // Of a dense step's 8 bytes per parameter, what the second round and the small tensors leave to the table.
-  const auto width = static_cast<double>(wire_width(wire));
-  const double others = 8.0 * static_cast<double>(small_count) + (width + 0.125) * static_cast<double>(chosen) +
-                        width * static_cast<double>(k);
-  const double left = std::max(0.0, kMostOfDense * 8.0 * static_cast<double>(model.count()) - others);
+  budget_ = kMostOfDense * 8.0 * static_cast<double>(model.count());
+  cell_ = format == ValueFormat::kInt8 ? 1.0 : static_cast<double>(values_bytes(1, format));
+  values_ = static_cast<double>(values_bytes(chosen, format));
+  const double back = static_cast<double>(chosen / 8 + values_bytes(k, format));
   least_columns = whole_blocks(k);
-  const auto affordable = static_cast<std::size_t>(left / (2.0 * width * shape.rows)) / sketch::kBlock * sketch::kBlock;
-  most_columns = std::max(least_columns, std::min(whole_blocks(8 * k), affordable));
+  most_columns =
+      std::max(least_columns, affordable_columns(2, 8.0 * static_cast<double>(small_count) + values_ + back));
   shape = with_columns(options.columns ? static_cast<std::size_t>(*options.columns) : least_columns);
+}
+
+// Of the budget, what is left to so many tables beside other bytes.
+std::size_t SketchPlan::affordable_columns(double tables, double others) const {
+  const double columns = std::max(0.0, budget_ - others) / (tables * cell_ * shape.rows);
+  return std::min(whole_blocks(4 * k), static_cast<std::size_t>(columns) / sketch::kBlock * sketch::kBlock);
+}
+
+std::size_t SketchPlan::most_columns_to_everybody(int ranks) const {
+  return affordable_columns(ranks, ranks * (4.0 * static_cast<double>(small_count) + values_));
 }
 
 SketchShape SketchPlan::with_columns(std::size_t columns) const {

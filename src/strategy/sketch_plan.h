@@ -6,7 +6,6 @@
 #pragma once
 
 #include <slipstream/base/option.h>
-#include <slipstream/fabric/fabric.h>
 #include <slipstream/model/flat_model.h>
 
 #include <cstdint>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "codec/count_sketch.h"
+#include "codec/value_format.h"
 
 namespace slipstream {
 
@@ -33,7 +33,7 @@ struct SketchOptions {
 };
 
 struct SketchPlan {
-  SketchPlan(const SketchOptions& options, const FlatModel& model, Wire wire);
+  SketchPlan(const SketchOptions& options, const FlatModel& model, ValueFormat format);  // of the values
 
   struct Piece {  // a tensor: its place in the model, and among the coordinates or among the small ones
     std::size_t flat, first, count;
@@ -47,14 +47,24 @@ struct SketchPlan {
   SketchShape shape;                                // at the start
   std::size_t least_columns = 0, most_columns = 0;  // where they follow the recall
 
-  // A step is dense_share() of a dense one's bytes with the widest table that is chosen automatically.
+  // The most of a dense step's bytes that a step takes with the widest table that is chosen automatically.
   static constexpr double kMostOfDense = 1.0 / 8;
+  // most_columns where everybody sends everything to everybody, in one round each: P / 2 times the bytes. Fewer than
+  // least_columns where no table is narrow enough.
+  std::size_t most_columns_to_everybody(int ranks) const;
 
   // The shape with so many columns: one with a cell for every coordinate where that is no larger, and exact.
   SketchShape with_columns(std::size_t columns) const;
   static std::size_t cells(const SketchShape& shape) { return static_cast<std::size_t>(shape.rows) * shape.columns; }
   // Does a step end in a look at the recall?
   static bool looks_at_recall(std::int64_t t) { return t % 100 == 20; }
+
+ private:
+  std::size_t affordable_columns(double tables, double others) const;
+
+  double budget_ = 0;  // bytes a step may take, times P / (P-1)
+  double cell_ = 0;    // bytes of a table's cell
+  double values_ = 0;  // bytes of the chosen ones' values
 };
 
 }  // namespace slipstream

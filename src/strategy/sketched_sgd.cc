@@ -6,7 +6,7 @@
 namespace slipstream {
 
 void SketchedSgd::on_start(Step& s) {
-  memory_.emplace(options_, s.model, s.opt.memory(), Wire::kFp32);
+  memory_.emplace(options_, s.model, s.opt.memory(), ValueFormat::kFp32);
   const SketchPlan& plan = memory_->plan();
   chosen_.resize(plan.chosen);
   sent_.resize(plan.chosen);
@@ -33,12 +33,12 @@ void SketchedSgd::on_step(Step& s) {
   if (server) picked_ = pick_by_shares(sums, memory_->plan().k, s.net.size(), select_);  // (6)
   tell(picked_.indices);
   tell(picked_.values);
-  memory_->follow_recall(s, picked_);
+  memory_->follow_recall(s, picked_, memory_->plan().most_columns);
   memory_->apply(s, picked_, sent_);  // (7) (8)
 }
 
 double SketchedSgd::bytes_sent(const Options& options, const TrafficQuery& q) {
-  const SketchPlan plan(options, q.model, Wire::kFp32);
+  const SketchPlan plan(options, q.model, ValueFormat::kFp32);
   const std::size_t cells = plan.coordinates == 0 ? 0 : SketchPlan::cells(plan.shape);
   const std::size_t told = plan.chosen + 2 * plan.k + plan.small_count;
   const std::size_t asked = cells + plan.small_count + plan.chosen;

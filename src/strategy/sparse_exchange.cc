@@ -24,13 +24,6 @@ void SparseOptions::describe_wire(OptionSet& o) {
            "number format of the values in lists; what rounding takes away is owed, too");
 }
 
-sparse_payload::ValueFormat SparseOptions::format() const {
-  using sparse_payload::ValueFormat;
-  if (wire == "fp32") return ValueFormat::kFp32;
-  if (wire == "int8") return ValueFormat::kInt8;
-  return wire == "fp16" ? ValueFormat::kFp16 : ValueFormat::kBf16;
-}
-
 ErrorFeedback::Rule owing_rule(Step& s, std::size_t offset, std::span<float> grads) {
   return {.factor = s.opt.direction(offset, grads, s.net.size()),
           .ahead = s.opt.options().nesterov ? static_cast<float>(s.opt.lr()) : 0.0F};
@@ -61,10 +54,10 @@ void SparseExchange::start(Step& s, const Bucket& bucket, std::size_t entries) {
   owed_.take(bucket.offset, grads, rule, entries, selected_);
   factor_ = rule.factor;
   require_finite_selection(s, bucket);
-  if (format_ != sparse_payload::ValueFormat::kFp32) {
+  if (format_ != ValueFormat::kFp32) {
     const auto residual = owed_.residual(bucket.offset, bucket.count);
     arrives_ = selected_.values;
-    sparse_payload::round_as_sent(arrives_, format_);
+    round_as_sent(arrives_, format_);
     for (std::size_t i = 0; i < arrives_.size(); ++i) {
       residual[selected_.indices[i]] += selected_.values[i] - arrives_[i];
     }

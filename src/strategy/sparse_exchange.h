@@ -29,7 +29,7 @@ struct SparseOptions {
 
   void describe(OptionSet& o);
   void describe_wire(OptionSet& o);
-  sparse_payload::ValueFormat format() const;
+  ValueFormat format() const { return parse_value_format(wire); }
 
   // Entries that are sent of `count` at step t: at least one of any.
   std::size_t entries(std::size_t count, std::int64_t t) const;
@@ -62,7 +62,7 @@ class SparseExchange {
 
  private:
   struct Piece {
-    explicit Piece(sparse_payload::ValueFormat format) : gather(format) {}
+    explicit Piece(ValueFormat format) : gather(format) {}
 
     Bucket bucket;
     bool dense = false;
@@ -72,7 +72,7 @@ class SparseExchange {
   Piece& next_piece(Step& s, const Bucket& bucket, bool dense);
   void require_finite_selection(const Step& s, const Bucket& bucket) const;
 
-  sparse_payload::ValueFormat format_;
+  ValueFormat format_;
   ErrorFeedback owed_;
   Sparse selected_;             // by the last start()
   float factor_ = 1;            // of that start: the direction is this times what the gradient has become

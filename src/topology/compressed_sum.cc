@@ -34,7 +34,7 @@ class TopkSum final : public CompressedSum {
   float share_ = 1;
   TopK select_;
   Sparse picked_;
-  SparseGather gather_{sparse_payload::ValueFormat::kFp32};
+  SparseGather gather_{ValueFormat::kFp32};
 };
 
 class HalfSum final : public CompressedSum {
@@ -121,7 +121,7 @@ double CompressedSumOptions::start_bytes(std::size_t count, int ranks) const {
   if (count == 0) return 0.0;
   if (codec == "half") return MeteredFabric::sum_bytes(count, ranks, Wire::kFp16);
   if (codec == "sketch") return MeteredFabric::sum_bytes(kRows * sketch_columns(entries(count)), ranks);
-  return SparseGather::bytes_sent(entries(count), count, sparse_payload::ValueFormat::kFp32, ranks);
+  return SparseGather::bytes_sent(entries(count), count, ValueFormat::kFp32, ranks);
 }
 
 double CompressedSumOptions::finish_bytes(std::size_t count, int ranks) const {

@@ -36,9 +36,9 @@ double fastest(Fabric& net, const Run& operation, std::size_t bytes, int repeats
 // A message whose bytes take long enough, beyond the delay that every message has. Where that is so twice in a row,
 // neither a shaper's first burst nor a pause of a busy machine explains it.
 template <typename Run>
-std::size_t measurable_bytes(Fabric& net, const Run& operation, std::size_t small = kSmallBytes) {
-  const double small_s = fastest(net, operation, small, kRepeats);
-  std::size_t bytes = 2 * small;
+std::size_t measurable_bytes(Fabric& net, const Run& operation) {
+  const double small_s = fastest(net, operation, kSmallBytes, kRepeats);
+  std::size_t bytes = 2 * kSmallBytes;
   while (bytes < kLargestBytes && fastest(net, operation, bytes, 2) - small_s < kLongEnough_s) bytes *= 2;
   return bytes;
 }
@@ -64,12 +64,6 @@ LinkCosts probe_link(Fabric& net) {
   const auto sum = [&](std::size_t bytes) { net.sum(std::span(values).first(bytes / sizeof(float))).wait(); };
   const std::size_t bytes = measurable_bytes(net, gather);
   return {fit(net, gather, kSmallBytes, bytes), fit(net, sum, kSmallSumBytes, std::max(bytes, 2 * kSmallSumBytes))};
-}
-
-LinkCost probe_cost(Fabric& net, const std::function<void(std::size_t bytes)>& operation) {
-  if (net.size() == 1) return {};
-  const std::size_t bytes = measurable_bytes(net, operation, kSmallSumBytes);
-  return fit(net, operation, kSmallSumBytes, bytes);
 }
 
 }  // namespace slipstream

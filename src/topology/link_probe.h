@@ -8,7 +8,6 @@
 #include <slipstream/fabric/fabric.h>
 
 #include <cstddef>
-#include <functional>
 
 namespace slipstream {
 
@@ -24,8 +23,5 @@ struct LinkCosts {
 };
 
 LinkCosts probe_link(Fabric& net);  // all zero where a worker is alone
-
-// The same for an operation of one's own, which is given the bytes that a rank contributes and waits for its end.
-LinkCost probe_cost(Fabric& net, const std::function<void(std::size_t bytes)>& operation);
 
 }  // namespace slipstream

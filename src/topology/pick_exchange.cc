@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "base/vec.h"
-#include "fabric/wire.h"
 
 namespace slipstream {
 namespace {
@@ -21,27 +20,11 @@ std::size_t dealt(std::size_t count, int rank, int ranks) {
 // What an owner sends to everybody: its sums as they are on the wire, then a bit for each of its positions. All owners'
 // records have the size of the first's, which has the most of both, in whole words.
 struct Record {
-  Record(std::size_t count, std::size_t picks, int ranks, Wire wire)
-      : bits_at(dealt(picks, 0, ranks) * wire_width(wire)),
+  Record(std::size_t count, std::size_t picks, int ranks, ValueFormat format)
+      : bits_at(values_bytes(dealt(picks, 0, ranks), format)),
         bytes((bits_at + (dealt(count, 0, ranks) + 7) / 8 + 3) / 4 * 4) {}
   std::size_t bits_at, bytes;
 };
-
-void put(Wire wire, std::span<const float> values, std::byte* out) {
-  if (wire == Wire::kFp32) {
-    std::ranges::copy(std::as_bytes(values), out);
-  } else {
-    wire_encode(wire, values, {reinterpret_cast<std::uint16_t*>(out), values.size()});
-  }
-}
-
-void get(Wire wire, const std::byte* in, std::span<float> values) {
-  if (wire == Wire::kFp32) {
-    std::copy_n(in, values.size_bytes(), std::as_writable_bytes(values).begin());
-  } else {
-    wire_decode(wire, {reinterpret_cast<const std::uint16_t*>(in), values.size()}, values);
-  }
-}
 
 // The owners' picks as one list: position n of owner r is n × ranks + r.
 Sparse interleaved(const std::vector<Sparse>& shares, std::size_t count) {
@@ -58,11 +41,17 @@ Sparse interleaved(const std::vector<Sparse>& shares, std::size_t count) {
   return all;
 }
 
+// Of values dealt in turn, an owner's.
 std::vector<float> share_of(std::span<const float> values, int owner, int ranks) {
   std::vector<float> share(dealt(values.size(), owner, ranks));
   for (std::size_t n = 0; n < share.size(); ++n)
     share[n] = values[n * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(owner)];
   return share;
+}
+
+void take_share(std::span<float> values, int owner, int ranks, std::span<const float> share) {
+  for (std::size_t n = 0; n < share.size(); ++n)
+    values[n * static_cast<std::size_t>(ranks) + static_cast<std::size_t>(owner)] = share[n];
 }
 
 }  // namespace
@@ -75,68 +64,76 @@ Sparse pick_by_shares(std::span<const float> sums, std::size_t picks, int ranks,
   return interleaved(shares, sums.size());
 }
 
-Sparse PickExchange::pick_of_everybodys(Fabric& net, std::span<const float> values, std::size_t picks, Wire wire) {
-  const std::size_t size = values.size() * wire_width(wire);
+Sparse PickExchange::pick_of_everybodys(Fabric& net, std::span<float> values, std::size_t picks, ValueFormat format) {
+  const std::size_t size = values_bytes(values.size(), format);
   mine_.resize(size);
   all_.resize(size * static_cast<std::size_t>(net.size()));
-  put(wire, values, mine_.data());
-  net.gather(mine_, all_).wait();
+  write_values(values, format, mine_.data());
+  InFlight gathering = net.gather(mine_, all_);
+  read_values(mine_.data(), format, values);
+  gathering.wait();
   sums_.resize(values.size());
   std::vector<float> part(values.size());
   for (int r = 0; r < net.size(); ++r) {
-    get(wire, all_.data() + static_cast<std::size_t>(r) * size, r == 0 ? std::span(sums_) : std::span(part));
+    read_values(all_.data() + static_cast<std::size_t>(r) * size, format, r == 0 ? std::span(sums_) : std::span(part));
     if (r > 0) vec::add(sums_, part);
   }
   return pick_by_shares(sums_, picks, net.size(), select_);
 }
 
-Sparse PickExchange::pick(Fabric& net, std::span<const float> values, std::size_t picks, Wire wire, Way way,
+Sparse PickExchange::pick(Fabric& net, std::span<float> values, std::size_t picks, ValueFormat format, Way way,
                           Sparse& lost) {
   check(picks <= values.size(), "PickExchange: {} picks of {} values", picks, values.size());
   const int rank = net.rank(), ranks = net.size();
   lost = {};
   if (values.empty()) return {};
-  if (way == Way::kEverybody) return pick_of_everybodys(net, values, picks, wire);
-  const std::size_t width = wire_width(wire), mine = dealt(values.size(), rank, ranks);
+  if (way == Way::kEverybody) return pick_of_everybodys(net, values, picks, format);
+  const std::size_t mine = dealt(values.size(), rank, ranks);
 
   // Everybody's values of our positions.
   std::vector<InFlight> transfers;
-  const std::size_t size = dealt(values.size(), 0, ranks) * width;  // all messages have the first rank's
+  const std::size_t size = values_bytes(dealt(values.size(), 0, ranks), format);  // all messages have the first rank's
   out_.resize(static_cast<std::size_t>(ranks) * size);
   in_.resize(static_cast<std::size_t>(ranks) * size);
   const auto message = [size](std::vector<std::byte>& messages, int r) {
     return std::span(messages).subspan(static_cast<std::size_t>(r) * size, size);
   };
+  const auto write = [&](int owner, std::span<std::byte> to) {
+    std::vector<float> share = share_of(values, owner, ranks);
+    write_values(share, format, to.data());
+    read_values(to.data(), format, share);
+    take_share(values, owner, ranks, share);
+  };
   for (int i = 1; i < ranks; ++i) {  // each begins with its neighbour: no rank is everybody's first
     const int owner = (rank + i) % ranks, sender = (rank + ranks - i) % ranks;
-    put(wire, share_of(values, owner, ranks), message(out_, owner).data());
+    write(owner, message(out_, owner));
     transfers.push_back(net.recv(sender, kToOwner, message(in_, sender)));
     transfers.push_back(net.send(owner, kToOwner, message(out_, owner)));
   }
-  put(wire, share_of(values, rank, ranks), message(in_, rank).data());
+  write(rank, message(in_, rank));
   for (InFlight& transfer : transfers) transfer.wait();
 
   // Their sums, in rank order, and the largest of them.
   sums_.assign(mine, 0.0F);
   std::vector<float> part(mine);
   for (int r = 0; r < ranks; ++r) {
-    get(wire, message(in_, r).data(), r == 0 ? std::span(sums_) : std::span(part));
+    read_values(message(in_, r).data(), format, r == 0 ? std::span(sums_) : std::span(part));
     if (r > 0) vec::add(sums_, part);
   }
   Sparse picked;
   select_.pick(sums_, dealt(picks, rank, ranks), picked);
   lost.values = picked.values;
-  wire_round(wire, picked.values);
+  round_as_sent(picked.values, format);
   for (std::size_t j = 0; j < picked.indices.size(); ++j) {
     lost.indices.push_back(picked.indices[j] * static_cast<std::uint32_t>(ranks) + static_cast<std::uint32_t>(rank));
     lost.values[j] -= picked.values[j];
   }
 
   // To everybody.
-  const Record record(values.size(), picks, ranks, wire);
+  const Record record(values.size(), picks, ranks, format);
   mine_.assign(record.bytes, std::byte{0});
   all_.resize(record.bytes * static_cast<std::size_t>(ranks));
-  put(wire, picked.values, mine_.data());
+  write_values(picked.values, format, mine_.data());
   for (const std::uint32_t n : picked.indices) mine_[record.bits_at + n / 8] |= std::byte{1} << n % 8;
   net.gather(mine_, all_).wait();
   std::vector<Sparse> shares(static_cast<std::size_t>(ranks));
@@ -151,15 +148,15 @@ Sparse PickExchange::pick(Fabric& net, std::span<const float> values, std::size_
     check(share.indices.size() == dealt(picks, r, ranks), "PickExchange: rank {} picked {}, not {}", r,
           share.indices.size(), dealt(picks, r, ranks));
     share.values.resize(share.indices.size());
-    get(wire, theirs, share.values);
+    read_values(theirs, format, share.values);
   }
   return interleaved(shares, values.size());
 }
 
-double PickExchange::bytes_sent(std::size_t count, std::size_t picks, int ranks, Wire wire, Way way) {
+double PickExchange::bytes_sent(std::size_t count, std::size_t picks, int ranks, ValueFormat format, Way way) {
   if (count == 0) return 0;
-  if (way == Way::kEverybody) return (ranks - 1.0) * static_cast<double>(count * wire_width(wire));
-  const std::size_t bytes = dealt(count, 0, ranks) * wire_width(wire) + Record(count, picks, ranks, wire).bytes;
+  if (way == Way::kEverybody) return (ranks - 1.0) * static_cast<double>(values_bytes(count, format));
+  const std::size_t bytes = values_bytes(dealt(count, 0, ranks), format) + Record(count, picks, ranks, format).bytes;
   return static_cast<double>(bytes) * (ranks - 1);
 }
 

@@ -11,12 +11,12 @@
 //   by owners      (P-1) / P × (count × width + picks × width + count / 8) bytes, two delays
 //   to everybody   (P-1) × count × width bytes, one delay
 //
-// width being 4, or 2 with a 16-bit wire. Positions dealt in turn make the owners' shares resemble each other, so that the
+// width being that of the format (codec/value_format.h). Positions dealt in turn make the owners' shares resemble each other, so that the
 // largest of every share are nearly the largest of all; where everything is picked, or there is one rank, they are.
 //
-// With 16 bits everybody's values must be representable (wire_round), and owners round the sums once: the owner is told
-// what that took away (`lost`), so that nobody has to lose it. Sums are bit-identical on all ranks. Blocking; all ranks
-// call it in the same order, with the same sizes.
+// Formats shorter than fp32 round values when they leave, and owners' sums once more. Nobody has to lose what that takes
+// away: a rank's values become what the others read, and an owner is told what its sums lost. Sums are bit-identical on
+// all ranks. Blocking; all ranks call it in the same order, with the same sizes.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
@@ -28,6 +28,7 @@
 
 #include "codec/sparse.h"
 #include "codec/topk.h"
+#include "codec/value_format.h"
 #include "topology/way.h"
 
 namespace slipstream {
@@ -37,13 +38,14 @@ Sparse pick_by_shares(std::span<const float> sums, std::size_t picks, int ranks,
 
 class PickExchange {
  public:
-  // Positions in ascending order. Of those that this rank owns, `lost` receives what rounding took from the sums.
-  Sparse pick(Fabric& net, std::span<const float> values, std::size_t picks, Wire wire, Way way, Sparse& lost);
+  // Positions in ascending order. `values` become what was sent of them. Of the positions that this rank owns, `lost`
+  // receives what rounding took from the sums.
+  Sparse pick(Fabric& net, std::span<float> values, std::size_t picks, ValueFormat format, Way way, Sparse& lost);
 
-  static double bytes_sent(std::size_t count, std::size_t picks, int ranks, Wire wire, Way way);
+  static double bytes_sent(std::size_t count, std::size_t picks, int ranks, ValueFormat format, Way way);
 
  private:
-  Sparse pick_of_everybodys(Fabric& net, std::span<const float> values, std::size_t picks, Wire wire);
+  Sparse pick_of_everybodys(Fabric& net, std::span<float> values, std::size_t picks, ValueFormat format);
 
   std::vector<std::byte> out_, in_, mine_, all_;  // scratch
   std::vector<float> sums_;

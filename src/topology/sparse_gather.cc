@@ -28,8 +28,7 @@ void SparseGather::finish_adding(std::span<float> out, float scale) {
   }
 }
 
-double SparseGather::bytes_sent(std::size_t count, std::size_t dimension, sparse_payload::ValueFormat format,
-                                int ranks) {
+double SparseGather::bytes_sent(std::size_t count, std::size_t dimension, ValueFormat format, int ranks) {
   return static_cast<double>(sparse_payload::max_bytes(count, dimension, format)) * (ranks - 1);
 }
 

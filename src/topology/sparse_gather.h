@@ -18,7 +18,7 @@ namespace slipstream {
 
 class SparseGather {
  public:
-  explicit SparseGather(sparse_payload::ValueFormat format) : format_(format) {}
+  explicit SparseGather(ValueFormat format) : format_(format) {}
 
   // `entries` has as many entries on every rank.
   void start(Fabric& net, const Sparse& entries, std::size_t dimension);
@@ -34,10 +34,10 @@ class SparseGather {
   bool done() const { return gather_.done(); }
 
   // Bytes each rank sends for `count` entries.
-  static double bytes_sent(std::size_t count, std::size_t dimension, sparse_payload::ValueFormat format, int ranks);
+  static double bytes_sent(std::size_t count, std::size_t dimension, ValueFormat format, int ranks);
 
  private:
-  sparse_payload::ValueFormat format_;
+  ValueFormat format_;
   std::vector<std::byte> mine_, all_;
   InFlight gather_;  // last: it uses the memory above
 };

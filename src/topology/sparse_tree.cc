@@ -24,9 +24,9 @@ void SparseTree::reduce(Fabric& net, Sparse& entries, std::size_t dimension, Spa
 }
 
 void SparseTree::drop_rounding(const Sparse& entries, Sparse& dropped) {
-  if (format_ == sparse_payload::ValueFormat::kFp32) return;
+  if (format_ == ValueFormat::kFp32) return;
   std::vector<float> arrives = entries.values;
-  sparse_payload::round_as_sent(arrives, format_);
+  round_as_sent(arrives, format_);
   for (std::size_t j = 0; j < arrives.size(); ++j) {
     dropped.indices.push_back(entries.indices[j]);
     dropped.values.push_back(entries.values[j] - arrives[j]);
@@ -67,8 +67,7 @@ void SparseTree::merge(Sparse& entries, const Sparse& more, Sparse& dropped) {
   }
 }
 
-double SparseTree::bytes_sent(std::size_t k, std::size_t dimension, sparse_payload::ValueFormat format, int rank,
-                              int size) {
+double SparseTree::bytes_sent(std::size_t k, std::size_t dimension, ValueFormat format, int rank, int size) {
   const std::size_t bytes = sparse_payload::max_bytes(k, dimension, format);
   return static_cast<double>(Tree(rank, size).messages() * bytes);
 }

@@ -22,21 +22,20 @@ namespace slipstream {
 
 class SparseTree {
  public:
-  explicit SparseTree(sparse_payload::ValueFormat format) : format_(format) {}
+  explicit SparseTree(ValueFormat format) : format_(format) {}
 
   // `entries` has as many entries on every rank and becomes the result; what this rank dropped goes to `dropped` (one
   // index may come several times).
   void reduce(Fabric& net, Sparse& entries, std::size_t dimension, Sparse& dropped);
 
   // Bytes `rank` of `size` sends for k entries.
-  static double bytes_sent(std::size_t k, std::size_t dimension, sparse_payload::ValueFormat format, int rank,
-                           int size);
+  static double bytes_sent(std::size_t k, std::size_t dimension, ValueFormat format, int rank, int size);
 
  private:
   void merge(Sparse& entries, const Sparse& more, Sparse& dropped);
   void drop_rounding(const Sparse& entries, Sparse& dropped);
 
-  sparse_payload::ValueFormat format_;
+  ValueFormat format_;
   std::vector<std::byte> record_;
   Sparse both_, largest_;  // scratch
   TopK select_;

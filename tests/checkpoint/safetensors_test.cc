@@ -61,7 +61,9 @@ TEST(Safetensors, AFileHoldsWhatWasWritten) {
   read.add(file.tensors());
   EXPECT_EQ(read.entries(), state.entries());
   for (const TensorView& tensor : file.tensors()) {
-    if (tensor.name == "model/a") EXPECT_EQ(tensor.shape, (std::vector<std::int64_t>{2, 3}));
+    if (tensor.name == "model/a") {
+      EXPECT_EQ(tensor.shape, (std::vector<std::int64_t>{2, 3}));
+    }
   }
 }
 

@@ -10,7 +10,7 @@
 #include <numeric>
 #include <sstream>
 
-#include "runtime/sim_job.h"
+#include "sim/sim_job.h"
 
 namespace slipstream {
 namespace {

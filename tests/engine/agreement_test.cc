@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "fabric/sim_world.h"
+#include "sim/sim_world.h"
 
 namespace slipstream {
 namespace {

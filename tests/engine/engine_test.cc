@@ -11,7 +11,7 @@
 #include <cmath>
 #include <string>
 
-#include "fabric/sim_world.h"
+#include "sim/sim_world.h"
 
 namespace slipstream {
 namespace {

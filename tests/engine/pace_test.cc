@@ -11,6 +11,7 @@
 #include <csignal>
 #include <random>
 
+#include "fabric/forwarding_fabric.h"
 #include "fabric/loopback.h"
 
 namespace slipstream {
@@ -96,29 +97,21 @@ TEST(Pace, ARankInsideAStepThatWaitsForTheOtherIsHeard) {
 }
 
 // Counts what is sent through it.
-class CountingFabric final : public Fabric {
+class CountingFabric final : public ForwardingFabric {
  public:
-  explicit CountingFabric(Fabric& inner) : inner_(inner) {}
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  Clock& clock() override { return inner_.clock(); }
-  InFlight sum(std::span<float> values, Wire wire) override { return ++operations, inner_.sum(values, wire); }
+  using ForwardingFabric::ForwardingFabric;
+  InFlight sum(std::span<float> values, Wire wire) override { return ++operations, inner().sum(values, wire); }
   InFlight gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    return ++operations, inner_.gather(mine, all);
+    return ++operations, inner().gather(mine, all);
   }
   InFlight send(int to, Tag tag, std::span<const std::byte> bytes, std::span<const std::byte> more) override {
-    return ++operations, inner_.send(to, tag, bytes, more);
+    return ++operations, inner().send(to, tag, bytes, more);
   }
   InFlight recv(int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more) override {
-    return ++operations, inner_.recv(from, tag, bytes, more);
+    return ++operations, inner().recv(from, tag, bytes, more);
   }
-  void announce(const std::string& text) override { inner_.announce(text); }
-  void listen(Tag tag, Listener* listener) override { inner_.listen(tag, listener); }
 
   int operations = 0;
-
- private:
-  Fabric& inner_;
 };
 
 TEST(Pace, StepsOfEqualLengthsExchangeNothing) {

@@ -6,8 +6,8 @@
 #include <cmath>
 
 #include "engine/engine.h"
-#include "fabric/sim_world.h"
 #include "kit/sim.h"
+#include "sim/sim_world.h"
 
 namespace slipstream {
 namespace {

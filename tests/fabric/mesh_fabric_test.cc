@@ -5,7 +5,7 @@
 #include <string>
 
 #include "fabric/loopback.h"
-#include "fabric/sim_world.h"
+#include "sim/sim_world.h"
 #include "task/files.h"
 
 namespace slipstream {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/plan_predict.h"
+#include "plan/plan_predict.h"
 #include "strategy/chooser.h"
 
 namespace slipstream::test {

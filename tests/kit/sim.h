@@ -15,7 +15,7 @@
 
 #include "kit/fixed_chooser.h"
 #include "kit/variants.h"
-#include "runtime/sim_job.h"
+#include "sim/sim_job.h"
 
 namespace slipstream::test {
 

@@ -121,8 +121,8 @@ TEST(GsSgd, OraclesTellRulesApart) {
 
 // What was applied and what is owed add up to what was handed in, whatever the table says and the wire rounds.
 TEST(GsSgd, WhatIsNotAppliedIsOwed) {  // GS-4
-  for (const Words& mode : {Words{}, Words{"recover=heavymix"}, Words{"wire=fp32"}, Words{"local=0"}, Words{"rows=1"},
-                            Words{"topology=tree"}, Words{"topology=direct"}}) {
+  for (const Words& mode : {Words{}, Words{"recover=heavymix"}, Words{"wire=fp32"}, Words{"wire=fp8"}, Words{"local=0"},
+                            Words{"rows=1"}, Words{"topology=tree"}, Words{"topology=direct"}}) {
     for (const int workers : {1, 2, 3, 7}) {
       const Books books = keep_books(kProblem, {.lr = 0.01}, workers, kSteps, "gs", kFine + kNarrow + mode, true);
       EXPECT_LT(books.imbalance(), kRounding) << fmt::format("{}", fmt::join(mode, " "));
@@ -134,7 +134,7 @@ TEST(GsSgd, WhatIsNotAppliedIsOwed) {  // GS-4
 // The same over hundreds of steps with momentum: the sum of all directions, lr / (1 - m) g.
 TEST(GsSgd, NothingIsLostWithMomentumEither) {
   const Rule momentum{.lr = 0.002, .momentum = 0.9};
-  for (const std::string wire : {"wire=bf16", "wire=fp32"}) {
+  for (const std::string wire : {"wire=int8", "wire=bf16", "wire=fp32"}) {
     Rule folded = momentum;
     folded.lr /= 1 - momentum.momentum;  // what keep_books counts
     const Books books = keep_books(kProblem, momentum, 4, 300, "gs", kFine + kNarrow + Words{wire}, true);
@@ -147,14 +147,17 @@ TEST(GsSgd, NothingIsLostWithMomentumEither) {
   }
 }
 
-TEST(GsSgd, A16BitWireStaysNearTheExactOne) {
+TEST(GsSgd, ANarrowWireStaysNearTheExactOne) {
   const Rule rule{.lr = 0.01, .momentum = 0.9};
   const auto run = [&](const std::string& wire) {
     return simulate(kProblem, rule, 4, 200, "gs", kFine + Words{"columns=1024", "local=0", wire});
   };
-  const double apart = distance(run("wire=bf16").end, run("wire=fp32").end);
-  EXPECT_GT(apart, kRounding);
-  EXPECT_LT(apart, 0.02);
+  const auto exact = run("wire=fp32").end;
+  for (const auto& [wire, near] : {std::pair{"wire=bf16", 0.02}, {"wire=int8", 0.1}}) {
+    const double apart = distance(run(wire).end, exact);
+    EXPECT_GT(apart, kRounding) << wire;
+    EXPECT_LT(apart, near) << wire;
+  }
 }
 
 // Every entry is then applied in every step, and moves as with momentum: by all rules, with small tensors and without.
@@ -202,7 +205,7 @@ TEST(GsSgd, AllRanksApplyTheSameCoordinatesInEveryStep) {  // GS-8
     for (const Ranks& step : run.steps) {
       std::size_t moved = 0;
       for (std::size_t j = 0; j < before.size(); ++j) moved += step[0][j] != before[j] ? 1 : 0;
-      EXPECT_GT(moved, 25U);
+      EXPECT_GT(moved, 20U) << "sums far below the largest of their 256 are rounded to 0";
       EXPECT_LE(moved, 29U + 1U) << "the k largest, and the tensor of one element that travels whole";
       for (const Vec& rank : step) different += rank != step[0] ? 1 : 0;
       before = step[0];
@@ -254,9 +257,9 @@ TEST(GsSgd, BytesPerWorkerGrowWithTheLogarithmOfTheWorkersAlongTheTreeAndAreBoun
                 std::bit_width(static_cast<unsigned>(workers - 1)) * 4 * (table + candidates) + small, 1e-6)
         << workers;
     const double direct = most_sent(set + Words{"topology=direct"}, workers, {400, 2});
-    // Shares are rounded up to whole values, and records to words; a table's have a head of 4 bytes.
-    EXPECT_GE(direct, part * (2 * table + 2.125 * candidates + 2 * 20) + small - 1e-6) << workers;
-    EXPECT_LE(direct, part * (2 * table + 2.125 * candidates + 2 * 20) + small + 36.0 * workers) << workers;
+    // Shares are rounded up to whole values, and records to words; each has a head or a scale of 4 bytes.
+    EXPECT_GE(direct, part * (2 * table + 1.125 * candidates + 20) + small - 1e-6) << workers;
+    EXPECT_LE(direct, part * (2 * table + 1.125 * candidates + 20) + small + 44.0 * workers) << workers;
   }
 }
 
@@ -265,7 +268,7 @@ TEST(GsSgd, AStepTakesAtMostAnEighthOfADenseOnesBytesByDefault) {
     const double dense = 2.0 * (workers - 1) / workers * 4 * 100'100;
     EXPECT_LT(most_sent({"topology=direct"}, workers, {100'000, 100}), dense / 8);
     const FlatModel model({{"large", 100'000}, {"small", 100}});
-    const SketchPlan plan({}, model, Wire::kBf16);
+    const SketchPlan plan({}, model, ValueFormat::kInt8);
     const auto widest = plan.with_columns(plan.most_columns);
     EXPECT_GT(widest.columns, 3 * plan.k);
     EXPECT_LT(most_sent({"topology=direct", fmt::format("columns={}", widest.columns)}, workers, {100'000, 100}),

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "oracle/oracle.h"
-#include "runtime/sim_job.h"
+#include "sim/sim_job.h"
 
 namespace slipstream::oracle {
 

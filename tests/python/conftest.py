@@ -50,7 +50,7 @@ def workers(tmp_path):
         started = []
         for rank in range(count):
             env = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1"}
-            env.update(MASTER_PORT=port, OMP_NUM_THREADS="1")
+            env.update(MASTER_PORT=port, OMP_NUM_THREADS="1", USE_LIBUV="0")  # Debian 13 builds torch without libuv
             env.update(SLIPSTREAM_SECRET="a secret that only the processes of this test know")
             started.append(
                 subprocess.Popen(

@@ -11,7 +11,7 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS = "12"
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}  # Debian 13 builds torch without libuv
 
 
 def run_example(example, *flags):

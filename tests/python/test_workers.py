@@ -67,11 +67,23 @@ def test_weights_are_equal_on_all_ranks_after_finish(workers, strategy):
     assert ended[0].out == ended[1].out
 
 
-def test_resuming_from_state_dict_goes_on_bit_for_bit(workers):
-    ended = workers(
-        """
+OLD_TORCH = pytest.mark.skipif(int(torch.__version__.split(".")[0]) < 2, reason="this torch has no Stateful")
+
+
+@pytest.mark.parametrize("save, load", [
+    pytest.param('torch.save(opt.state_dict(), f"state{rank}")', 'opt.load_state_dict(torch.load(f"state{rank}"))', id="state_dict"),
+    pytest.param('dcp().save({"opt": opt}, checkpoint_id=f"state{rank}")',
+                 'dcp().load({"opt": opt}, checkpoint_id=f"state{rank}")', id="Stateful", marks=OLD_TORCH),
+])
+def test_resuming_from_a_workers_own_state_goes_on_bit_for_bit(workers, save, load):
+    script = """
         slipstream.join()
         rank = slipstream.rank()
+
+        def dcp():
+            from torch.distributed import checkpoint
+            assert isinstance(opt, checkpoint.stateful.Stateful)
+            return checkpoint
 
         def make():
             net = make_net(3)
@@ -90,16 +102,16 @@ def test_resuming_from_state_dict_goes_on_bit_for_bit(workers):
         whole = weights(net).clone()
         net, opt = make()
         train(net, opt, range(6))
-        torch.save(opt.state_dict(), f"state{rank}.pt")
+        SAVE
         opt.finish()
         net, opt = make()
-        opt.load_state_dict(torch.load(f"state{rank}.pt"))
+        LOAD
         train(net, opt, range(6, 13))
         opt.finish()
         assert torch.equal(weights(net), whole)
         print("ok")
         """
-    )
+    ended = workers(script.replace("SAVE", save).replace("LOAD", load))
     assert [(e.code, e.out) for e in ended] == [(0, "ok\n")] * 2, ended[0].err + ended[1].err
 
 

@@ -8,7 +8,7 @@
 
 #include "fabric/loopback.h"
 #include "fabric/metered_fabric.h"
-#include "fabric/sim_world.h"
+#include "sim/sim_world.h"
 #include "task/files.h"
 
 namespace slipstream {

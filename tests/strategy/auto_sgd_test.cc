@@ -5,7 +5,7 @@
 
 #include "kit/fixed_chooser.h"
 #include "kit/sim.h"
-#include "runtime/plan_chooser.h"
+#include "plan/plan_chooser.h"
 
 namespace slipstream::test {
 namespace {

@@ -10,7 +10,7 @@
 #include <set>
 #include <utility>
 
-#include "runtime/sim_job.h"
+#include "sim/sim_job.h"
 
 namespace slipstream {
 namespace {

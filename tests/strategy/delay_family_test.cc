@@ -8,7 +8,7 @@
 #include <cmath>
 
 #include "kit/variants.h"
-#include "runtime/sim_job.h"
+#include "sim/sim_job.h"
 
 namespace slipstream {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "codec/topk.h"
-#include "fabric/sim_world.h"
+#include "sim/sim_world.h"
 
 namespace slipstream {
 namespace {

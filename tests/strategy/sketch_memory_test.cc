@@ -10,8 +10,8 @@
 #include <numeric>
 
 #include "base/rng.h"
-#include "fabric/sim_world.h"
-#include "runtime/sim_job.h"
+#include "sim/sim_job.h"
+#include "sim/sim_world.h"
 #include "topology/pick_exchange.h"
 
 namespace slipstream {
@@ -51,7 +51,7 @@ Looked look(int ranks, std::size_t d, SketchOptions options, double* truth = nul
     const auto optimizer = make_optimizer({.lr = 1, .momentum = 0}, d, OptimizerUse::kDirections);
     Step s{20, model, *optimizer, port};
     for (std::size_t i = 0; i < d; ++i) model.grads()[i] = gradient_at(port.rank(), i, seed);
-    SketchMemory memory(options, model, 0, Wire::kFp32);
+    SketchMemory memory(options, model, 0, ValueFormat::kFp32);
     memory.add(s, {.count = d, .end_slot = 1});
     port.sum(memory.table()).wait();
     const auto& found = memory.choose(s.t);
@@ -59,8 +59,8 @@ Looked look(int ranks, std::size_t d, SketchOptions options, double* truth = nul
     memory.leaving(s, found, sent);
     PickExchange exchange;
     Sparse lost;
-    const Sparse picked = exchange.pick(port, sent, memory.plan().k, Wire::kFp32, Way::kOwners, lost);
-    memory.follow_recall(s, picked);
+    const Sparse picked = exchange.pick(port, sent, memory.plan().k, ValueFormat::kFp32, Way::kOwners, lost);
+    memory.follow_recall(s, picked, memory.plan().most_columns);
     memory.apply(s, picked, sent, lost);
     seen[static_cast<std::size_t>(port.rank())] = {memory.recall(), memory.columns(), memory.plan().k};
     if (port.rank() > 0) return;
@@ -129,29 +129,45 @@ TEST(SketchMemory, ColumnsFollowTheRecall) {
 
 TEST(SketchPlan, BoundsTheTableByTheBytesOfADenseStep) {
   const FlatModel model({{"weights", 1'000'000}, {"bias", 4095}, {"more", 500'000}});
-  for (const Wire wire : {Wire::kFp32, Wire::kBf16}) {
-    const SketchPlan plan({}, model, wire);
+  for (const ValueFormat format : {ValueFormat::kFp32, ValueFormat::kBf16}) {
+    const SketchPlan plan({}, model, format);
     EXPECT_EQ(plan.coordinates, 1'500'000U);
     EXPECT_EQ(plan.small_count, 4095U);
     EXPECT_EQ(plan.k, 30'000U);
     EXPECT_EQ(plan.chosen, 60'000U);
     EXPECT_EQ(plan.shape.columns, 30'000U);
     EXPECT_EQ(plan.least_columns, 30'000U);
-    const double width = wire == Wire::kFp32 ? 4 : 2;
+    const double width = format == ValueFormat::kFp32 ? 4 : 2;
     const double bytes = 2 * width * 3 * static_cast<double>(plan.most_columns) + width * 90'000 + 7'500 + 8 * 4095;
     EXPECT_LT(bytes, static_cast<double>(model.count()));
     EXPECT_GT(bytes, 0.99 * static_cast<double>(model.count()));
   }
+  EXPECT_EQ(SketchPlan({}, model, ValueFormat::kInt8).most_columns, 120'000U) << "4 k, where bytes allow more";
+}
+
+TEST(SketchPlan, BoundsATableThatGoesToEverybodyByTheSameBytes) {
+  const FlatModel model({{"weights", 1'000'000}, {"bias", 4095}, {"more", 500'000}});
+  const SketchPlan plan({}, model, ValueFormat::kInt8);
+  const double dense = 8.0 * static_cast<double>(model.count());
+  EXPECT_EQ(plan.most_columns_to_everybody(2), plan.most_columns);
+  for (const int ranks : {4, 7}) {
+    const auto columns = static_cast<double>(plan.most_columns_to_everybody(ranks));
+    EXPECT_LT(columns, static_cast<double>(plan.most_columns));
+    const double bytes = ranks * (3 * columns + 60'000 * (1 + 4.0 / 256) + 4 * 4095);
+    EXPECT_LT(bytes, dense / 8 + 4 * ranks);
+    EXPECT_GT(bytes, 0.99 * dense / 8);
+  }
+  EXPECT_LT(plan.most_columns_to_everybody(16), plan.least_columns) << "no table is narrow enough";
 }
 
 TEST(SketchPlan, ATableNoSmallerThanTheModelHasACellForEveryCoordinate) {
   const FlatModel model({{"weights", 5000}});
   SketchOptions options;
   options.columns = 1680;
-  EXPECT_TRUE(SketchPlan(options, model, Wire::kBf16).shape.identity);
-  EXPECT_EQ(SketchPlan(options, model, Wire::kBf16).shape.columns, 5000U);
+  EXPECT_TRUE(SketchPlan(options, model, ValueFormat::kBf16).shape.identity);
+  EXPECT_EQ(SketchPlan(options, model, ValueFormat::kBf16).shape.columns, 5000U);
   options.columns = 1664;
-  EXPECT_FALSE(SketchPlan(options, model, Wire::kBf16).shape.identity);
+  EXPECT_FALSE(SketchPlan(options, model, ValueFormat::kBf16).shape.identity);
 }
 
 // Steps 20 and 120 look; a run that is cut between them goes on as if it had not been.

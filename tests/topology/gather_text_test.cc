@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "fabric/sim_world.h"
+#include "sim/sim_world.h"
 
 namespace slipstream {
 namespace {

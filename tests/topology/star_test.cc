@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "fabric/metered_fabric.h"
-#include "fabric/sim_world.h"
+#include "sim/sim_world.h"
 
 namespace slipstream {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "fabric/metered_fabric.h"
-#include "fabric/sim_world.h"
+#include "sim/sim_world.h"
 
 namespace slipstream {
 namespace {

@@ -18,8 +18,8 @@ struct Rendezvous {
   int master_port = 29500;
   bool hosts = false;                // this process opens the rendezvous
   bool supervised = false;           // a supervisor holds it, and stays
-  std::string store_prefix;          // not empty: torchrun's store at master_addr tells where to meet, under this name
-  std::string interface;             // network interface for the data; empty: the one that reaches master_addr
+  std::string store_prefix = {};     // not empty: torchrun's store at master_addr tells where to meet, under this name
+  std::string interface = {};        // network interface for the data; empty: the one that reaches master_addr
   double timeout_seconds = 0;        // of one operation, and of a peer's silence; 0: chosen (wire/patience.h)
   double join_timeout_seconds = 60;  // for all ranks to appear
 

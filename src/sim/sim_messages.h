@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Messages between two ranks of a simulated job. The n-th send of a rank to another under a tag meets the n-th recv
+// there, also where one of the two failed: a lost message fails its own recv and shifts none of the later ones. A send
+// is complete when the message left the sender's port, a recv when it arrived.
+#pragma once
+
+#include <slipstream/fabric/fabric.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <tuple>
+
+#include "sim/sim_operation.h"
+
+namespace slipstream {
+
+// A message that its receiver did not expect.
+struct SimLetter {
+  int from = 0;
+  Tag tag = 0;
+  std::vector<std::byte> bytes;
+};
+
+class SimMessages {
+ public:
+  explicit SimMessages(SimCore& core) : core_(core) {}
+
+  InFlight send(int from, int to, Tag tag, std::span<const std::byte> bytes, std::span<const std::byte> more);
+  InFlight recv(int to, int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more);
+  SimLetter next(int to);
+
+  void lose_rank(int rank);          // it crashed: what has not left it is lost, what goes to it is refused
+  void cut(const Fault& partition);  // what is under way across is lost
+
+ private:
+  struct Message;
+  struct Expected;
+  class SendOperation;
+  class RecvOperation;
+  struct Channel {
+    std::deque<std::shared_ptr<Message>> sent;       // not yet expected
+    std::deque<std::shared_ptr<Expected>> expected;  // not yet sent
+  };
+
+  const void* mailbox(int rank) const { return &core_.awaited[static_cast<std::size_t>(rank)]; }  // what next() awaits
+  void check_peer(int rank, int peer, std::string_view what) const;
+  void remember(const std::shared_ptr<Message>& message);
+
+  SimCore& core_;
+  std::map<std::tuple<int, int, Tag>, Channel> channels_;  // by from, to, tag; empty ones are dropped
+  std::vector<std::shared_ptr<Message>> under_way_;        // only where there are faults that may hit them
+};
+
+}  // namespace slipstream
