@@ -12,6 +12,7 @@ namespace {
 constexpr std::size_t kPiece = 2048;     // floats: what is passed over several times stays in the first cache
 constexpr std::uint8_t kLookEvery = 64;  // steps between two looks at all ages …
 constexpr std::uint8_t kOldest = 191;    // … which hold them here, so that none passes 255 and seems young
+constexpr float kReleased = 0.1F;        // without momentum, of an older debt, by a layer that is sent whole
 
 }  // namespace
 
@@ -48,12 +49,16 @@ void ErrorFeedback::take(std::size_t offset, std::span<const float> grad, const 
 }
 
 void ErrorFeedback::take_all(std::size_t offset, std::span<float> grad, const Rule& rule) {
-  const float leaves = shares_.empty() ? 1.0F : shares_[1];
   for (std::size_t at = 0; at < grad.size(); at += kPiece) {
     const std::size_t count = std::min(kPiece, grad.size() - at);
     const auto g = grad.subspan(at, count), owed = residual(offset + at, count);
+    if (shares_.empty()) {
+      vec::mix(g, rule.factor, owed, kReleased);
+      vec::scale(owed, 1.0F - kReleased);
+      continue;
+    }
     vec::add_scaled(owed, g, rule.factor);
-    vec::mix(g, (1.0F - leaves) * rule.ahead, owed, leaves);
+    vec::mix(g, (1.0F - shares_[1]) * rule.ahead, owed, shares_[1]);
     vec::subtract(owed, owed, g);
   }
   if (!sent_at_.empty()) std::fill_n(sent_at_.begin() + static_cast<std::ptrdiff_t>(offset), grad.size(), now_);

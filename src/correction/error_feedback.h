@@ -8,9 +8,10 @@
 // what a velocity gives over the mean age of what came in. Sent in every step it is momentum SGD itself, and what waited
 // long gives everything at once. (1 - m^a, all that a velocity gives in a steps, was unstable at high density.) Of a
 // layer that is sent whole every entry gives 1 - m, so that what gathered while it was not leaves over some 1 / (1 - m)
-// steps. Nesterov's form sends (1 - share) × lr g along.
+// steps; without momentum it gives the gradient and a tenth of what it owed before. All of it at once would be a step
+// as long as the many that gathered it. Nesterov's form sends (1 - share) × lr g along.
 //
-// Invariant: sent + residual is the accumulated value, to rounding; bit for bit without momentum.
+// Invariant: sent + residual is the accumulated value, to rounding; bit for bit in take() without momentum.
 // Memory: 4 bytes per element, 5 with momentum.
 #pragma once
 
@@ -39,7 +40,7 @@ class ErrorFeedback {
   };
   // Owes g on [offset, offset + grad.size()), and sends of the k largest entries. Indices count from offset.
   void take(std::size_t offset, std::span<const float> grad, const Rule& rule, std::size_t k, Sparse& out);
-  // The same with all entries: grad becomes what is sent.
+  // The same with all entries, of a layer that is sent whole: grad becomes what is sent.
   void take_all(std::size_t offset, std::span<float> grad, const Rule& rule);
 
   // The mean age, in steps, of what the last take() sent; -1 without momentum, where ages are not kept.

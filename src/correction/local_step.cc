@@ -4,7 +4,6 @@
 #include <slipstream/base/error.h>
 
 #include "base/vec.h"
-#include "optim/momentum.h"
 
 namespace slipstream {
 
@@ -22,7 +21,7 @@ void LocalStep::follow(Optimizer& optimizer, std::span<float> weights, std::span
     optimizer.step(weights, grads, 1.0F, workers_);  // for its moments: the weights are replaced below
   } else if (rule.momentum > 0.0) {
     const double kept = rule.nesterov ? rule.momentum : 0.0;  // V (1 + m) = moved / lr + m V_old
-    const auto velocity = momentum_of(optimizer);
+    const auto velocity = optimizer.momentum();
     vec::subtract(weights, weights, updated);
     optimizer.groups().each(0, weights.size(), [&](std::size_t at, std::size_t count, int group) {
       const double lr = optimizer.lr() * rule.lr_factor(group);

@@ -34,13 +34,15 @@ float Adam::root_correction2() const {
 void Adam::update(std::span<float> weights, std::span<const float> grads, const Update& by) {
   const OptimizerOptions& o = options_;
   check(by.offset + weights.size() <= moment1_.size(), "this {} holds no moments to step with", o.kind);
+  // Decay that is added to gradients is the same on all workers: their average takes nothing of it away.
+  const int averaged_over = !decoupled_ && by.weight_decay > 0.0 ? 1 : by.averaged_over;
   vec::adam_step(weights, grads, std::span(moment1_).subspan(by.offset, weights.size()),
                  std::span(moment2_).subspan(by.offset, weights.size()),
                  {.rate = static_cast<float>(by.lr / (1.0 - std::pow(o.beta1, static_cast<double>(steps_)))),
                   .beta1 = static_cast<float>(o.beta1),
                   .one_minus_beta1 = static_cast<float>(1.0 - o.beta1),
                   .beta2 = static_cast<float>(o.beta2),
-                  .one_minus_beta2 = static_cast<float>((1.0 - o.beta2) / by.averaged_over),
+                  .one_minus_beta2 = static_cast<float>((1.0 - o.beta2) / averaged_over),
                   .root_correction2 = root_correction2(),
                   .eps = static_cast<float>(o.eps),
                   .l2_decay = decoupled_ ? 0.0F : static_cast<float>(by.weight_decay),

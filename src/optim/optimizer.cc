@@ -70,7 +70,7 @@ void Optimizer::step(std::span<float> weights, std::span<const float> grads, flo
   if (options_.clip_norm > 0.0) {
     const double norm = std::abs(static_cast<double>(scale)) * std::sqrt(vec::sum_of_squares(grads));
     const double limit = options_.clip_norm / (norm + 1e-6);  // torch's own guard against a norm of 0
-    // Written so that a NaN passes on into the weights, where the caller sees it, instead of vanishing here.
+    // Written so that a NaN goes on into the weights, where the caller sees it, instead of vanishing here.
     if (!(limit >= 1.0)) scale = static_cast<float>(scale * limit);
   }
   begin_step();
@@ -111,7 +111,7 @@ double now_on(const Clock* clock) { return clock != nullptr ? clock->now() : Ste
 
 }  // namespace
 
-// A scope within a scope is counted once.
+// Nested scopes count once.
 Optimizer::Timed::Timed(Optimizer& optimizer)
     : optimizer_(optimizer), began_(optimizer.timing_ ? -1.0 : now_on(optimizer.clock_)) {
   optimizer.timing_ = true;

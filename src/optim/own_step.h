@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// OwnStep: an optimizer of the user's, of which we know nothing but how to call it: it moves the model's weights by the
-// model's gradients, all of them at once. For strategies that only step (OptimizerUse::kSteps). Of OptimizerOptions
-// only clip_norm and lr count, and lr is only told; its state is the user's to save.
+// OwnStep: a user's optimizer, of which we know only how to call it: it moves the model's weights by the model's
+// gradients, all at once. For strategies that only step (OptimizerUse::kSteps). Of OptimizerOptions only clip_norm and
+// lr count, and lr is only reported; saving its state is up to the user.
 #pragma once
 
 #include <slipstream/base/error.h>
@@ -16,7 +16,7 @@ namespace slipstream {
 
 class OwnStep final : public Optimizer {
  public:
-  // `grads` is where the user's optimizer reads; a scale is applied there.
+  // `grads` is what the user's optimizer reads; a scale is applied there.
   OwnStep(const OptimizerOptions& options, std::span<float> grads, std::function<void()> step)
       : Optimizer(without_groups(options), grads.size(), {}), grads_(grads), step_(std::move(step)) {}
 

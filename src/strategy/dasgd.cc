@@ -8,7 +8,6 @@
 
 #include "base/vec.h"
 #include "fabric/metered_fabric.h"
-#include "optim/momentum.h"
 #include "strategy/synchronous_step.h"
 #include "topology/average.h"
 
@@ -34,7 +33,7 @@ DaSgd::DaSgd(const Options& options) : options_(options), warmup_{options.warmup
 }
 
 void DaSgd::on_start(Step& s) {
-  const auto momentum = momentum_of(s.opt);
+  const auto momentum = s.opt.momentum();
   if (options_.state != "keep" && momentum.empty() && s.model.count() > 0) {
     fail<ConfigError>("state={} needs an optimizer with a state: optimizer=sgd with momentum, adam or adamw",
                       options_.state);
@@ -68,7 +67,7 @@ void DaSgd::send(Step& s) {
   if (shared_) {
     shared_->start(s);
   } else {
-    const auto state = options_.state == "average" ? momentum_of(s.opt) : std::span<float>();
+    const auto state = options_.state == "average" ? s.opt.momentum() : std::span<float>();
     anchor_->snapshot(s.model.weights(), state);
     sum_ = s.net.sum(anchor_->message());
   }
@@ -88,8 +87,8 @@ void DaSgd::merge(Step& s) {
   } else {
     anchor_->merge_lerp(s.model.weights(), keep, s.net.size());
   }
-  if (options_.state == "scale") vec::scale(momentum_of(s.opt), keep);
-  if (options_.state == "average") anchor_->merge_lerp_others(momentum_of(s.opt), keep, s.net.size());
+  if (options_.state == "scale") vec::scale(s.opt.momentum(), keep);
+  if (options_.state == "average") anchor_->merge_lerp_others(s.opt.momentum(), keep, s.net.size());
   pending_ = false;
   if (rule_.measures()) choose(s.t - warmup_.steps);
 }

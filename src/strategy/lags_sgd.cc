@@ -90,9 +90,9 @@ void LagsSgd::on_bucket_ready(Step& s, const Bucket& layer) {
     ++next_;
     const std::size_t k = entries_of(options_, group, s.t);
     if (k == group.count) {
-      exchange_->start_dense(s, gathering_);  // (1) (2) (3)
+      exchange_->start_dense(s, gathering_);
     } else {
-      exchange_->start(s, gathering_, k);  // (1) (2) (3)
+      exchange_->start(s, gathering_, k);
       if (LagsStatistics::samples(s.t)) note_memory(s, group);
     }
   }
@@ -100,7 +100,7 @@ void LagsSgd::on_bucket_ready(Step& s, const Bucket& layer) {
 }
 
 void LagsSgd::on_step(Step& s) {
-  exchange_->finish(s);  // (4) (5)
+  exchange_->finish(s);
   next_ = 0;
   meter_->end_step(s.t);
   if (const auto figures = statistics_.take(); !figures.empty()) tell(describe(figures));  // of the step before

@@ -11,7 +11,7 @@ void ServerSgd::on_start(Step& s) {
   pulled_.resize(s.model.count());
   servers_.open(s.net, bucket_parts(s.model, s.buckets, s.net.servers().count), row_.apply, false, s.opt.options(),
                 s.opt.groups(),
-                s.model.weights());  // (2)
+                s.model.weights());  // (2), which the servers do: ShardServer::apply
 }
 
 void ServerSgd::on_bucket_ready(Step& s, const Bucket& bucket) {

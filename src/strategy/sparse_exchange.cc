@@ -51,7 +51,7 @@ void SparseExchange::start(Step& s, const Bucket& bucket, std::size_t entries) {
   Piece& piece = next_piece(s, bucket, false);
   const auto grads = s.model.grads(bucket);
   const ErrorFeedback::Rule rule = owing_rule(s, bucket.offset, grads);
-  owed_.take(bucket.offset, grads, rule, entries, selected_);
+  owed_.take(bucket.offset, grads, rule, entries, selected_);  // (1) (2)
   factor_ = rule.factor;
   require_finite_selection(s, bucket);
   if (format_ != ValueFormat::kFp32) {
@@ -62,7 +62,7 @@ void SparseExchange::start(Step& s, const Bucket& bucket, std::size_t entries) {
       residual[selected_.indices[i]] += selected_.values[i] - arrives_[i];
     }
   }
-  piece.gather.start(s.net, selected_, bucket.count);
+  piece.gather.start(s.net, selected_, bucket.count);  // (3)
 }
 
 // To a selection by magnitude nothing is larger than what is not finite, so there is no need to look at all gradients.
@@ -85,22 +85,22 @@ void SparseExchange::start_dense(Step& s, const Bucket& bucket) {
   require_finite(s, bucket.offset, bucket.count);
   Piece& piece = next_piece(s, bucket, true);
   const auto grads = s.model.grads(bucket);
-  owed_.take_all(bucket.offset, grads, owing_rule(s, bucket.offset, grads));
-  piece.sum = s.net.sum(grads);
+  owed_.take_all(bucket.offset, grads, owing_rule(s, bucket.offset, grads));  // (1) (2)
+  piece.sum = s.net.sum(grads);                                               // (3)
 }
 
 void SparseExchange::finish(Step& s) {
   const float mean = 1.0F / static_cast<float>(s.net.size());
   for (std::size_t i = 0; i < started_; ++i) {
     Piece& piece = pieces_[i];
-    piece.dense ? piece.sum.wait() : piece.gather.wait();
+    piece.dense ? piece.sum.wait() : piece.gather.wait();  // (4)
     const auto updating = s.opt.timed();
     const auto weights = s.model.weights(piece.bucket);
     s.opt.decay(piece.bucket.offset, weights);
     if (piece.dense) {
-      vec::add_scaled(weights, s.model.grads(piece.bucket), -mean);
+      vec::add_scaled(weights, s.model.grads(piece.bucket), -mean);  // (5)
     } else {
-      piece.gather.finish_adding(weights, -mean);
+      piece.gather.finish_adding(weights, -mean);  // (4) (5)
     }
   }
   started_ = 0;

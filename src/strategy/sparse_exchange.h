@@ -5,6 +5,8 @@
 // workers move the weights by the mean of what was sent. Where all is sent, in every step, this is synchronous SGD with
 // momentum, to rounding (correction/error_feedback). So a layer may be sparse now and dense later, and nothing is lost.
 //
+// These are the lines (1) … (5) of cards/topk.md and cards/lags.md.
+//
 // A gradient that is not finite is refused, by its layer's name, before anything is sent.
 #pragma once
 

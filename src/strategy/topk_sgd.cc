@@ -5,8 +5,8 @@ namespace slipstream {
 
 void TopkSgd::on_step(Step& s) {
   const Bucket whole{.count = s.model.count(), .end_slot = s.model.slots().size()};
-  exchange_->start(s, whole, options_.entries(whole.count, s.t));  // (1) (2)
-  exchange_->finish(s);                                            // (3) (4)
+  exchange_->start(s, whole, options_.entries(whole.count, s.t));
+  exchange_->finish(s);
 }
 
 double TopkSgd::bytes_sent(const Options& options, const TrafficQuery& q) {

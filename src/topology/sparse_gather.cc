@@ -3,8 +3,6 @@
 
 #include <slipstream/base/error.h>
 
-#include "base/vec.h"
-
 namespace slipstream {
 
 void SparseGather::start(Fabric& net, const Sparse& entries, std::size_t dimension) {
@@ -14,11 +12,6 @@ void SparseGather::start(Fabric& net, const Sparse& entries, std::size_t dimensi
   sparse_payload::pad_to(mine_, bytes);
   all_.resize(bytes * static_cast<std::size_t>(net.size()));
   gather_ = net.gather(mine_, all_);
-}
-
-void SparseGather::finish(std::span<float> out) {
-  vec::zero(out);
-  finish_adding(out, 1.0F);
 }
 
 void SparseGather::finish_adding(std::span<float> out, float scale) {

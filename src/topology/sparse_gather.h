@@ -20,15 +20,13 @@ class SparseGather {
  public:
   explicit SparseGather(ValueFormat format) : format_(format) {}
 
-  // `entries` has as many entries on every rank.
+  // `entries` must have the same number of entries on every rank.
   void start(Fabric& net, const Sparse& entries, std::size_t dimension);
 
   void wait() { gather_.wait(); }
 
-  // Waits; out = sum over ranks. `out` has `dimension` elements.
-  void finish(std::span<float> out);
-
-  // Waits; out = out + scale × sum over ranks, touching only elements that somebody sent. May be repeated.
+  // Waits; out = out + scale × sum over ranks, touching only elements that somebody sent. `out` has `dimension` elements.
+  // May be repeated.
   void finish_adding(std::span<float> out, float scale);
 
   bool done() const { return gather_.done(); }

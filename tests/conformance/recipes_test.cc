@@ -10,6 +10,7 @@
 #include <numeric>
 #include <sstream>
 
+#include "kit/fixed_chooser.h"
 #include "sim/sim_job.h"
 
 namespace slipstream {
@@ -67,13 +68,18 @@ const std::vector<Recipe>& recipes() {
   return all;
 }
 
-// Four workers on three tensors of the classifier below, of which one is large enough to be compressed by all.
+// Four workers on three tensors of the classifier below, of which one is large enough to be compressed by all. `auto`
+// takes lags at 1 % after its dense steps.
 SimJobResult train(const std::string& strategy, const Recipe& recipe) {
   SimJobOptions job;
   job.world.ranks = 4;
   job.task =
       std::make_shared<Accumulated>(MlpOptions{.inputs = 64, .hidden = 96, .classes = 8, .batch = 16}, recipe.passes);
-  job.make_strategy = Registry::builtin().configure(strategy, {}).make;
+  const test::FixedChooser chooser("lags:adaptive=false");
+  const std::vector<std::string> keeps_it = {"try_steps=1000"};
+  job.make_strategy =
+      Registry::builtin().configure(strategy, strategy == "auto" ? keeps_it : std::vector<std::string>()).make;
+  job.chooser = &chooser;
   job.optimizer = recipe.optimizer;
   job.steps = 250;
   return run_sim_job(job);

@@ -62,18 +62,31 @@ TEST(ErrorFeedback, AnAgeBeyondAByteIsOldAndNotYoung) {
 }
 
 TEST(ErrorFeedback, ALayerThatTurnsWholeGivesWhatItOwesOverSomeSteps) {
-  ErrorFeedback owed(1, 0.9);
-  owed.residual()[0] = 100;
-  for (int t = 0; t < 50; ++t) owed.begin_step();
-  double given = 0;
-  for (int t = 0; t < 10; ++t) {
-    owed.begin_step();
-    std::vector<float> g{0};
-    owed.take_all(0, g, {.factor = 1});
-    EXPECT_NEAR(g[0], 10 * std::pow(0.9, t), 1e-4) << t;
-    given += g[0];
+  for (const double momentum : {0.0, 0.9}) {
+    ErrorFeedback owed(1, momentum);
+    owed.residual()[0] = 100;
+    for (int t = 0; t < 50; ++t) owed.begin_step();
+    double given = 0;
+    for (int t = 0; t < 10; ++t) {
+      owed.begin_step();
+      std::vector<float> g{0};
+      owed.take_all(0, g, {.factor = 1});
+      EXPECT_NEAR(g[0], 10 * std::pow(0.9, t), 1e-4) << t;
+      given += g[0];
+    }
+    EXPECT_NEAR(given + owed.residual()[0], 100, 1e-4);
   }
-  EXPECT_NEAR(given + owed.residual()[0], 100, 1e-4);
+}
+
+TEST(ErrorFeedback, WithoutMomentumALayerThatIsAlwaysWholeGivesItsGradientBitForBit) {
+  ErrorFeedback owed(3000, 0.0);
+  for (std::uint32_t t = 0; t < 3; ++t) {
+    owed.begin_step();
+    const auto g = random_vector(3000, t);
+    auto sent = g;
+    owed.take_all(0, sent, {.factor = 0.3F});
+    for (std::size_t i = 0; i < g.size(); ++i) ASSERT_EQ(sent[i], 0.3F * g[i]);
+  }
 }
 
 struct Copy final : StateVisitor {

@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "optim/momentum.h"
-
 namespace slipstream {
 namespace {
 
@@ -70,7 +68,7 @@ TEST(LocalStep, FollowingTheServersReadsTheirVelocityOffTheWeights) {
       EXPECT_EQ(copy, weights);
     }
     for (std::size_t j = 0; j < 2; ++j) {
-      EXPECT_NEAR(momentum_of(*mine)[j], momentum_of(*server)[j], 1e-4) << (nesterov ? "Nesterov" : "momentum");
+      EXPECT_NEAR(mine->momentum()[j], server->momentum()[j], 1e-4) << (nesterov ? "Nesterov" : "momentum");
     }
   }
 }
@@ -89,7 +87,7 @@ TEST(LocalStep, ReadsEveryGroupOffWithItsOwnRateAndDecay) {
     server->step(weights, Floats{0.5F, -0.25F, 1.0F});
     local.follow(*mine, copy, Floats{9, 9, 9}, weights);
   }
-  const auto theirs = momentum_of(*server), read = momentum_of(*mine);
+  const auto theirs = server->momentum(), read = mine->momentum();
   for (const std::size_t i : {0, 1}) EXPECT_NEAR(read[i], theirs[i], 1e-4 * std::abs(theirs[i])) << i;
   EXPECT_EQ(read[2], 0.0F) << "what does not move tells nothing";
 
@@ -110,7 +108,7 @@ TEST(LocalStep, FollowingAdamGathersItsMomentsFromTheOwnGradients) {
     alone->step(other, Floats{g}, 1.0F, 4);
     EXPECT_EQ(weights, Floats{7}) << "the weights are the servers'";
   }
-  EXPECT_EQ(momentum_of(*mine)[0], momentum_of(*alone)[0]);
+  EXPECT_EQ(mine->momentum()[0], alone->momentum()[0]);
 }
 
 }  // namespace

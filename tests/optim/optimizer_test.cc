@@ -447,5 +447,18 @@ TEST(Optimizer, HoldsOnlyTheStateThatIsUsed) {
   EXPECT_EQ(held("adamw", OptimizerUse::kNothing), 0U);
 }
 
+TEST(Optimizer, ItsMomentumIsTheVelocityOfSgdAndTheFirstMomentOfAdam) {
+  std::vector<float> w = {1, 2}, g = {4, 8};
+  const auto sgd = make_optimizer({.kind = "sgd", .momentum = 0.5}, 2);
+  sgd->step(w, g);
+  EXPECT_EQ(sgd->momentum()[1], 8);
+  for (const char* kind : {"adam", "adamw"}) {
+    const auto adam = make_optimizer({.kind = kind, .beta1 = 0.75}, 2);
+    adam->step(w, g);
+    EXPECT_EQ(adam->momentum()[1], 2) << kind;
+  }
+  EXPECT_TRUE(make_optimizer({.kind = "sgd", .momentum = 0}, 2)->momentum().empty());
+}
+
 }  // namespace
 }  // namespace slipstream

@@ -4,7 +4,7 @@
 // a Count-Sketch; of the coordinates with the largest estimates, dealt in turn to P owners, each owner picks its largest
 // sums, k in all. What was picked is applied: the share 1 - m^((a+1)/2) of what is owed, a: steps since the coordinate was
 // applied last; Nesterov adds lr g times the share that stays. Small tensors are applied whole in every step. Weights
-// decay by lr / (1 - m) wd.
+// decay by lr / (1 - m) wd. With adamw directions and decay are those of topk_sgd_oracle.h.
 //
 // The sketch is written down once more, in doubles, from the words at the head of codec/sketch_kernels.h.
 #pragma once
@@ -79,7 +79,7 @@ struct Gs {
 
 inline Course gs_sgd(const Problem& problem, const Rule& rule, int workers, std::int64_t steps, const Gs& gs) {
   const auto count = static_cast<std::size_t>(workers);
-  const double m = rule.momentum;
+  const double m = memory_of(rule);
   std::vector<std::size_t> sketched;  // the element of each coordinate
   for (std::size_t j = 0; j < problem.size; ++j) {
     if (gs.small.empty() || !gs.small[j]) sketched.push_back(j);
@@ -88,15 +88,16 @@ inline Course gs_sgd(const Problem& problem, const Rule& rule, int workers, std:
   Ranks owed(count, Vec(problem.size)), leaves = owed;
   Vec age(problem.size);
   std::vector<OwnClip> clips(count, OwnClip(rule.clip_norm, {{0, problem.size, gs.k}}));
+  std::vector<Directions> directions(count, Directions(rule, problem.size, count));
   Course run;
   for (std::int64_t t = 0; t < steps; ++t) {
     DoubleSketch sketch(gs.rows, std::max<std::size_t>(16, gs.columns), static_cast<std::uint64_t>(t));
     Vec sums(sketched.size());  // of what is in the table
     for (double& a : age) ++a;
     for (std::size_t p = 0; p < count; ++p) {
-      const Vec g = clips[p](problem.gradient(w, static_cast<int>(p), t));
+      const Vec g = clips[p](problem.gradient(w, static_cast<int>(p), t)), direction = directions[p](g, t);
       for (std::size_t j = 0; j < problem.size; ++j) {
-        owed[p][j] += rule.lr_at(t) / (1 - m) * g[j];
+        owed[p][j] += direction[j];
         const double share = 1 - std::pow(m, (age[j] + 1) / 2.0);
         leaves[p][j] = share * owed[p][j] + (rule.nesterov ? (1 - share) * rule.lr_at(t) * g[j] : 0);
       }
@@ -124,7 +125,7 @@ inline Course gs_sgd(const Problem& problem, const Rule& rule, int workers, std:
       const std::size_t picks = gs.k / count + (owner < gs.k % count ? 1 : 0);
       for (const std::size_t n : largest(share, picks)) applied.push_back(sketched[chosen[n * count + owner]]);
     }
-    for (double& weight : w) weight -= rule.lr_at(t) / (1 - m) * rule.weight_decay * weight;
+    for (double& weight : w) weight -= decay_at(rule, t) * weight;
     for (const std::size_t j : applied) {
       w[j] -= x[j];
       for (std::size_t p = 0; p < count; ++p) owed[p][j] -= leaves[p][j];

@@ -17,7 +17,7 @@ inline Course gtopk_sgd(const Problem& problem, const Rule& rule, int workers, s
   const auto count = static_cast<std::size_t>(workers);
   const Layer whole{0, problem.size, k};
   Vec w = problem.start();
-  std::vector<Debtor> debtors(count, Debtor(rule, problem.size));
+  std::vector<Debtor> debtors(count, Debtor(rule, problem.size, count));
   std::vector<OwnClip> clips(count, OwnClip(rule.clip_norm, {whole}));
   Course run;
   for (std::int64_t t = 0; t < steps; ++t) {

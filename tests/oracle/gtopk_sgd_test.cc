@@ -22,7 +22,7 @@ std::string density(std::size_t k) {
 
 TEST(GtopkSgdOracle, EveryStepOfEveryRankIsThePapers) {
   for (int workers : {1, 2, 3, 4, 7}) {
-    for (const auto& [name, rule] : rules()) {
+    for (const auto& [name, rule] : direction_rules()) {
       for (std::size_t k : {1, 3, 10}) {
         for (const bool published : {false, true}) {
           const std::vector<std::string> set = {density(k), published ? "putback=published" : "putback=conservative"};

@@ -14,7 +14,7 @@ Course lags_sgd(const Problem& problem, const Rule& rule, int workers, std::int6
                 const std::vector<Layer>& layers, const Plan& plan) {
   const auto count = static_cast<std::size_t>(workers);
   Vec w = problem.start();
-  std::vector<Debtor> debtors(count, Debtor(rule, problem.size));
+  std::vector<Debtor> debtors(count, Debtor(rule, problem.size, count));
   std::vector<OwnClip> clips(count, OwnClip(rule.clip_norm, layers));
   Course run;
   for (std::int64_t t = 0; t < steps; ++t) {

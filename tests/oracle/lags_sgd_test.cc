@@ -30,7 +30,7 @@ std::vector<std::string> fixed(double density, int merge_elements) {
 
 TEST(LagsSgdOracle, EveryStepOfEveryRankIsThePapers) {
   for (int workers : {1, 2, 3, 4, 7}) {
-    for (const auto& [name, rule] : rules()) {
+    for (const auto& [name, rule] : direction_rules()) {
       SCOPED_TRACE(fmt::format("{}, P={}", name, workers));
       const auto run = [&](double density, int merge) {
         return simulate({}, rule, workers, kSteps, "lags", fixed(density, merge));

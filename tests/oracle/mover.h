@@ -24,17 +24,18 @@ struct Mover {
       once.step(w, first, g, 0);
       return;
     }
-    constexpr double kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8;
+    constexpr double kBeta1 = 0.9, kBeta2 = 0.999;
     const bool decoupled = rule.kind == "adamw";
+    const double over = decoupled || rule.weight_decay == 0 ? workers : 1;  // no average takes from a common decay
     ++count;
     for (std::size_t j = 0; j < w.size(); ++j) {
       const double x = g[j] + (decoupled ? 0 : rule.weight_decay * w[j]);
       if (decoupled) w[j] *= 1 - lr * rule.weight_decay;
       first[j] = kBeta1 * first[j] + (1 - kBeta1) * x;
-      second[j] = kBeta2 * second[j] + (1 - kBeta2) * x * x / workers;
+      second[j] = kBeta2 * second[j] + (1 - kBeta2) * x * x / over;
       const double mean = first[j] / (1 - std::pow(kBeta1, count));
       const double size = std::sqrt(second[j] / (1 - std::pow(kBeta2, count)));
-      w[j] -= lr * mean / (size + kEps);
+      w[j] -= lr * mean / (size + rule.eps);
     }
   }
 };

@@ -55,6 +55,7 @@ struct Rule {
   double momentum = 0, weight_decay = 0, clip_norm = 0;
   bool nesterov = false;
   std::string kind = "sgd";
+  double eps = 1e-8;  // of adam and adamw
 
   double lr_at(std::int64_t t) const { return lr / (1 + lr_decay * static_cast<double>(t)); }
 

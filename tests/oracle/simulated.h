@@ -46,6 +46,7 @@ inline OptimizerOptions optimizer_of(const Rule& rule) {
           .momentum = rule.momentum,
           .nesterov = rule.nesterov,
           .weight_decay = rule.weight_decay,
+          .eps = rule.eps,
           .clip_norm = rule.clip_norm};
 }
 
@@ -71,10 +72,12 @@ inline Course simulate(const Problem& problem, const Rule& rule, int workers, st
   return run;
 }
 
-// Of a strategy with error feedback: where it stands, where plain SGD on the gradients it saw would stand, and what its
-// workers owe, as weights. Nothing is lost where reached - owed = plain.
+// Of a strategy with error feedback: where it stands, where plain SGD on the gradients it saw would stand (in the long
+// run, with momentum: at a rate of lr / (1 - m)), and what its workers owe, as weights. Nothing is lost where
+// reached - owed = plain.
 struct Books {
   Vec reached, plain, owed;
+  std::vector<std::string> news;  // that rank 0 told
 
   double imbalance() const {  // the largest, of any element
     double largest = 0;
@@ -102,11 +105,16 @@ inline Books keep_books(const Problem& problem, const Rule& rule, int workers, s
     if (rank == 0) weights.emplace_back(w.begin(), w.end());
   };
   const SimJobResult result = run_sim_job(job);
-  Books books{weights.back(), problem.start(), Vec(problem.size)};
+  Books books{weights.back(), problem.start(), Vec(problem.size), {}};
+  for (const SimStepRecord& step : result.ranks[0].steps) {
+    if (!step.news.empty()) books.news.push_back(step.news);
+  }
   for (std::int64_t t = 0; t < steps; ++t) {
     for (int p = 0; p < workers; ++p) {
       const Vec g = problem.gradient(weights[static_cast<std::size_t>(t)], p, t);
-      for (std::size_t j = 0; j < problem.size; ++j) books.plain[j] -= rule.lr_at(t) * g[j] / workers;
+      for (std::size_t j = 0; j < problem.size; ++j) {
+        books.plain[j] -= rule.lr_at(t) / (1 - rule.momentum) * g[j] / workers;
+      }
     }
   }
   for (const StateArchive& state : result.saved.value().ranks) {
@@ -154,6 +162,16 @@ inline const std::vector<std::pair<const char*, Rule>>& rules() {
       {"falling rate", {.lr_decay = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}},
       {"clipped", {.momentum = 0.9, .clip_norm = 0.8}},
   };
+  return all;
+}
+
+// Those that strategies with a memory of directions are tried with. Adam's first directions would all be as long with
+// its usual eps, and rounding would decide which are the largest.
+inline std::vector<std::pair<const char*, Rule>> direction_rules() {
+  auto all = rules();
+  all.push_back({"AdamW", {.lr = 0.01, .weight_decay = 0.1, .kind = "adamw", .eps = 0.1}});
+  all.push_back({"AdamW, falling rate, clipped",
+                 {.lr = 0.01, .lr_decay = 0.1, .weight_decay = 0.1, .clip_norm = 0.8, .kind = "adamw", .eps = 0.1}});
   return all;
 }
 

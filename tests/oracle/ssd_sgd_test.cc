@@ -80,7 +80,7 @@ TEST(SsdSgdOracle, TellsSettingsApart) {
   }
 }
 
-TEST(SsdSgd, ByDefaultItWarmsUpForTwoPeriodsAndMixesATenthOfTheGlobalGradient) {
+TEST(SsdSgd, ByDefaultItWarmsUpForFivePeriodsAndMixesATenthOfTheGlobalGradient) {
   const Rule rule{.momentum = 0.9, .weight_decay = 0.01};
   EXPECT_EQ(simulate({}, rule, 3, kSteps, "ssd"), run({}, rule, 3, {.period = 5, .warmup = 25, .mix = 0.1}));
 }

@@ -15,17 +15,25 @@
 namespace slipstream {
 namespace {
 
+// Of these tensors `gs` sums "last" whole unless it has some thousands of elements.
 class NoGradient final : public ToyTask {
  public:
-  std::vector<Parameter> parameters() const override { return {{"first", 6}, {"one", 1}, {"last", 24}}; }
+  explicit NoGradient(std::size_t last) : last_(last) {}
+  std::vector<Parameter> parameters() const override { return {{"first", 6}, {"one", 1}, {"last", last_}}; }
   void init(std::span<float> weights, std::uint64_t) const override {
-    for (std::size_t j = 0; j < weights.size(); ++j) weights[j] = (j % 2 == 0 ? 1.0F : -0.25F) * (1.0F + 0.1F * j);
+    for (std::size_t j = 0; j < weights.size(); ++j) {
+      weights[j] = (j % 2 == 0 ? 1.0F : -0.25F) * (1.0F + 0.1F * static_cast<float>(j % 31));
+    }
   }
   double gradient(std::span<const float>, std::span<float> grads, int, std::int64_t) const override {
     std::fill(grads.begin(), grads.end(), 0.0F);
     return 1.0;
   }
+
+ private:
+  std::size_t last_;
 };
+constexpr std::size_t kSmall = 24, kSketched = 5000;
 
 struct DecayRule {
   const char* name;
@@ -33,15 +41,18 @@ struct DecayRule {
 };
 
 const DecayRule kRules[] = {
+    {"plain", {.lr = 0.5, .weight_decay = 5e-4}},
     {"momentum", {.lr = 0.05, .momentum = 0.9, .weight_decay = 5e-4}},
     {"nesterov", {.lr = 0.05, .momentum = 0.9, .nesterov = true, .weight_decay = 5e-4}},
     {"adamw", {.kind = "adamw", .lr = 0.01, .weight_decay = 0.1}},
 };
 
+// Adds decay to the gradient and makes of it steps of one length: what is left depends on how large a weight was.
+const DecayRule kAdam{"adam", {.kind = "adam", .lr = 4e-4, .weight_decay = 0.1}};
+
 // overlap-local never keeps the promise: merging with a point that is a period old gives up a part of every movement,
 // that of decay too.
-const std::set<std::pair<std::string, std::string>> kGivesUp = {
-    {"overlap-local", "momentum"}, {"overlap-local", "nesterov"}, {"overlap-local", "adamw"}};
+const std::set<std::string> kGivesUp = {"overlap-local"};
 
 // An outer optimizer lengthens every movement of a period, that of decay among them: here it does not.
 std::vector<std::string> settings(const std::string& strategy) {
@@ -50,12 +61,12 @@ std::vector<std::string> settings(const std::string& strategy) {
 }
 
 // What is left of each weight; empty where the strategy refuses the optimizer, and says which it needs.
-std::vector<double> left_over(const std::string& strategy, const OptimizerOptions& optimizer, int workers = 3,
-                              int servers = 0) {
+std::vector<double> left_over(const std::string& strategy, const OptimizerOptions& optimizer, std::size_t last,
+                              int workers = 3, int servers = 0) {
   SimJobOptions job;
   job.world.ranks = workers;
   job.servers = servers;
-  job.task = std::make_shared<NoGradient>();
+  job.task = std::make_shared<NoGradient>(last);
   job.make_strategy = Registry::builtin().configure(strategy, settings(strategy)).make;
   job.optimizer = optimizer;
   job.steps = 500;
@@ -80,6 +91,9 @@ std::vector<std::string> names() {
   return all;
 }
 
+// A hundredth of what is left, or of what is gone where that is more.
+double tolerance(double left) { return 0.01 * std::max(left, 1.0 - left); }
+
 class Decay : public testing::TestWithParam<std::string> {};
 
 INSTANTIATE_TEST_SUITE_P(Registry, Decay, testing::ValuesIn(names()), [](const auto& info) {
@@ -89,18 +103,17 @@ INSTANTIATE_TEST_SUITE_P(Registry, Decay, testing::ValuesIn(names()), [](const a
 });
 
 TEST_P(Decay, ShrinksTheWeightsAsSynchronousTrainingDoes) {
-  for (const DecayRule& rule : kRules) {
-    if (kGivesUp.count({GetParam(), rule.name}) > 0) continue;
-    const auto dense = left_over("ssgd", rule.optimizer), left = left_over(GetParam(), rule.optimizer);
+  if (kGivesUp.contains(GetParam())) return;
+  std::vector<DecayRule> rules(std::begin(kRules), std::end(kRules));
+  rules.push_back(kAdam);
+  for (const DecayRule& rule : rules) {
+    const auto dense = left_over("ssgd", rule.optimizer, kSketched);
+    const auto left = left_over(GetParam(), rule.optimizer, kSketched);
     ASSERT_LT(dense.front(), 0.95) << "there must be something to see";
     if (left.empty()) continue;
-    double furthest = 0.0;
     for (std::size_t j = 0; j < dense.size(); ++j) {
-      const double off = std::abs(left[j] / dense[j] - 1.0);
-      furthest = off <= furthest ? furthest : off;  // a NaN stays
+      ASSERT_NEAR(left[j], dense[j], tolerance(dense[j])) << GetParam() << " with " << rule.name << ", weight " << j;
     }
-    EXPECT_LT(furthest, 0.01) << GetParam() << " with " << rule.name << " leaves " << left.front() << ", ssgd "
-                              << dense.front();
   }
 }
 
@@ -109,15 +122,15 @@ TEST_P(Decay, LeavesAGroupWithoutDecayAloneAndShrinksTheRest) {
   for (const DecayRule& rule : kRules) {
     OptimizerOptions grouped = rule.optimizer;
     grouped.groups = {{.names = {"first"}, .weight_decay = 0.0}};
-    const auto dense = left_over("ssgd", rule.optimizer);
+    const auto dense = left_over("ssgd", rule.optimizer, kSmall);
     for (const auto& [workers, servers] : {std::pair{1, 0}, {2, 0}, {3, 0}, {3, 1}, {3, 2}}) {
       if (servers > 0 && !serves) continue;
-      const auto left = left_over(GetParam(), grouped, workers, servers);
-      const bool kept = kGivesUp.count({GetParam(), rule.name}) == 0;
+      const auto left = left_over(GetParam(), grouped, kSmall, workers, servers);
+      const bool kept = !kGivesUp.contains(GetParam());
       for (std::size_t j = 0; j < left.size(); ++j) {  // "first" has 6 weights
         const double expected = j < 6 ? 1.0 : kept ? dense[j] : left.back();
-        ASSERT_NEAR(left[j], expected, 0.01 * expected) << GetParam() << " with " << rule.name << ", weight " << j
-                                                        << ", " << workers << " workers, " << servers << " servers";
+        ASSERT_NEAR(left[j], expected, tolerance(expected)) << GetParam() << " with " << rule.name << ", weight " << j
+                                                            << ", " << workers << " workers, " << servers << " servers";
       }
       if (!left.empty()) {
         EXPECT_LT(left.back(), 0.95);

@@ -37,18 +37,18 @@ struct OptimizerOptions {
 
   // lr, or where it is 0 the default of the kind: 0.05 for sgd, 0.001 for adam and adamw.
   double base_lr() const;
-  // What is particular to a group; GroupMap::kNone: what holds for the rest.
+  // Settings of one group; GroupMap::kNone: those of all parameters without a group.
   double lr_factor(int group) const { return group < 0 ? 1.0 : groups[static_cast<std::size_t>(group)].lr_factor; }
   double decay(int group) const {
     return group < 0 ? weight_decay : groups[static_cast<std::size_t>(group)].weight_decay.value_or(weight_decay);
   }
 };
 
-// What a strategy asks of an optimizer: it decides which state is held.
+// What a strategy asks of an optimizer; decides which state the optimizer holds.
 enum class OptimizerUse {
   kSteps,       // step(): the dense rule, on a mean of gradients or on a worker's own
-  kDirections,  // direction() and decay(): a worker's own gradient, for what is sent in part and late
-  kNothing      // others move the weights: servers
+  kDirections,  // direction() and decay(): a worker's own gradient, of which parts are sent later
+  kNothing      // servers move the weights
 };
 
 class Optimizer {
@@ -57,22 +57,24 @@ class Optimizer {
 
   // w <- w - step(scale * g). `scale` turns a sum into a mean without a pass of its own. With clip_norm the scaled
   // gradient's norm over the whole range is limited first, as torch's clip_grad_norm_ does.
-  // `averaged_over`: this is a worker's own gradient, and the weights are averaged over so many workers later. Adam
-  // then takes a share of g^2 into its variance, as a mean of so many gradients has it; with all of it the workers'
-  // noise, which the average takes away, would shorten every step, by up to the root of their number.
+  // `averaged_over` > 1: `grads` are a worker's own, and the weights will be averaged over that many workers. Adam then
+  // divides g^2 by that number before adding it to the variance, as for a mean of that many gradients. Otherwise the
+  // workers' noise, which averaging removes, would shorten every step by up to the square root of that number.
   void step(std::span<float> weights, std::span<const float> grads, float scale = 1.0F, int averaged_over = 1);
 
   // Counts a step of directions. step() counts itself.
   void begin_step() { ++steps_; }
-  // What a worker's own gradient asks the weights to lose, in units of weights, where the mean over `workers` is applied
-  // later, entry by entry. `grads` times the factor that is returned is that direction. Changes grads where a group has
-  // a rate of its own.
+  // How far a worker's own gradient asks the weights to go down, where the mean over `workers` is applied later, entry
+  // by entry. The direction, in units of weights, is `grads` times the returned factor. Changes grads where a group has
+  // its own rate.
   //   sgd    lr / (1 - momentum) g: all that momentum would ever make of g
   //   adam   v <- beta2 v + (1 - beta2) g^2;  lr g / (sqrt(v / workers / (1 - beta2^t)) + eps): the variance of a mean
   //          of P gradients is a P-th of one's. Changes grads
   float direction(std::size_t offset, std::span<float> grads, int workers);
   // The share of the last step's motion that the next one keeps: momentum, or adam's beta1.
   virtual double memory() const = 0;
+  // Where the weights were going: the velocity of sgd, the first moment of adam and adamw. Empty where there is none.
+  virtual std::span<float> momentum() { return {}; }
   // The weight decay of one step for weights that directions move, from element `offset` on: as strong as the dense
   // rule's in the long run.
   void decay(std::size_t offset, std::span<float> weights) const;
@@ -84,7 +86,7 @@ class Optimizer {
   const OptimizerOptions& options() const { return options_; }
   const GroupMap& groups() const { return groups_; }
 
-  // Time in its scope counts as update: whoever moves weights in another way than by step() holds one.
+  // Time in its scope counts as update time. Code that moves weights by anything but step() must hold one.
   class Timed {
    public:
     explicit Timed(Optimizer& optimizer);
@@ -97,15 +99,15 @@ class Optimizer {
     double began_;
   };
   [[nodiscard]] Timed timed() { return Timed(*this); }
-  void count_update(double began, double ended);              // the same of work that was done elsewhere
-  double seconds() const { return seconds_; }                 // counted as update since construction
-  void set_clock(const Clock& clock) { clock_ = &clock; }     // of that time; the machine's unless set
-  std::function<void(double began, double ended)> on_update;  // told of every stretch of that time, if set
+  void count_update(double began, double ended);              // adds update work that was done elsewhere
+  double seconds() const { return seconds_; }                 // update time since construction
+  void set_clock(const Clock& clock) { clock_ = &clock; }     // measures update time; default: the machine's clock
+  std::function<void(double began, double ended)> on_update;  // if set, called for every stretch of update time
 
   virtual void visit(StateVisitor& v) = 0;
 
  protected:
-  // What a step of one stretch is made with.
+  // Settings of a step over one stretch of elements.
   struct Update {
     std::size_t offset;
     double lr, weight_decay;
@@ -130,7 +132,7 @@ class Optimizer {
 };
 
 // Throws ConfigError for combinations that make no sense (Nesterov without momentum, …). `groups` says where the
-// options' groups lie among the `count` weights; it is empty where they have none.
+// options' groups lie among the `count` weights; empty without groups.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, std::size_t count,
                                           OptimizerUse use = OptimizerUse::kSteps, const GroupMap& groups = {});
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Parameter groups: tensors that are trained with another learning rate or weight decay than the rest; all else is the
-// optimizer's. A user names them (ParameterGroup); what works on flat ranges has a GroupMap, which says where they lie.
+// Parameter groups: tensors trained with a learning rate or weight decay of their own; everything else is the
+// optimizer's. A user names them (ParameterGroup); code that works on flat ranges uses a GroupMap, which says where
+// they lie.
 //
 //   {.names = {"*.bias", "*norm*"}, .weight_decay = 0.0}
 //   {.names = {"head.weight"}, .lr_factor = 10.0}
@@ -16,13 +17,13 @@
 namespace slipstream {
 
 struct ParameterGroup {
-  std::vector<std::string> names{};      // of parameters, or patterns: * and ? stand for any characters and for one
-  double lr_factor = 1.0;                // times the optimizer's learning rate; 0: the parameters stay as they are
-  std::optional<double> weight_decay{};  // in place of the optimizer's; empty: that
+  std::vector<std::string> names{};      // of parameters, or patterns: * matches any characters, ? exactly one
+  double lr_factor = 1.0;                // multiplies the optimizer's learning rate; 0: the parameters stay as they are
+  std::optional<double> weight_decay{};  // replaces the optimizer's; empty: keep the optimizer's
 };
 
-// Which group every element of a flat range is in. Neighbours of the same group are one stretch, so that where nobody
-// made groups there is one: a pass over the range is then a single call.
+// Which group every element of a flat range is in. Neighbours of the same group form one stretch. Without groups there
+// is a single stretch, so that a pass over the range is a single call.
 class GroupMap {
  public:
   static constexpr int kNone = -1;  // in no group
@@ -43,8 +44,8 @@ class GroupMap {
   std::size_t size() const { return stretches_.empty() ? 0 : stretches_.back().end; }
   const std::vector<Stretch>& stretches() const { return stretches_; }
 
-  // visit(begin, count, group) for the stretches that make up [offset, offset + count), in their order. A map that
-  // nothing was appended to has all elements in no group.
+  // Calls visit(begin, count, group) for the stretches that make up [offset, offset + count), in order. In an empty map
+  // all elements are in no group.
   template <typename Visit>
   void each(std::size_t offset, std::size_t count, const Visit& visit) const {
     if (stretches_.empty()) return visit(offset, count, kNone);
@@ -57,7 +58,7 @@ class GroupMap {
     }
   }
 
-  // The map of a part, whose first element is 0 then.
+  // The map of a part, counted from the part's first element.
   GroupMap part(std::size_t offset, std::size_t count) const {
     GroupMap map;
     if (stretches_.empty()) return map;
