@@ -34,7 +34,7 @@ class Rng {
     return static_cast<std::uint64_t>((static_cast<Wide>(next()) * n) >> 64);
   }
 
-  // Mean 0, deviation 1 (Box and Muller; the second number of the pair is not kept, so that a value stays a value).
+  // Mean 0, deviation 1 (Box and Muller; the second number of the pair is dropped: keeping it would be more state).
   double normal() {
     const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform()));
     return radius * std::cos(2.0 * std::numbers::pi * uniform());

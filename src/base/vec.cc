@@ -96,8 +96,8 @@ HWY_INLINE double SumProducts(const float* a, const float* b, std::size_t count)
 double Dot(const float* a, const float* b, std::size_t count) { return SumProducts<false>(a, b, count); }
 double SumAbsProducts(const float* a, const float* b, std::size_t count) { return SumProducts<true>(a, b, count); }
 
-// Whether all bits of an exponent are set, by the largest magnitude as an integer. Blocks keep the test for a branch
-// out of the inner loop, and a hit is found by looking again at one block.
+// An infinity or NaN has all exponent bits set, so the largest magnitude, compared as an integer, shows whether there
+// is one. Testing once per block keeps the branch out of the inner loop; a hit is located by scanning its block again.
 std::size_t FirstNonfinite(const float* x, std::size_t count) {
   constexpr std::size_t kBlock = 1024;
   const hn::ScalableTag<float> d;

@@ -27,8 +27,8 @@ void copy_twice(std::span<float> y, std::span<float> z, std::span<const float> x
 // y = (y - from) + a to: what was added to `from` is added to the scaled `to` instead.
 void rebase(std::span<float> y, std::span<const float> from, std::span<const float> to, float a);
 
-// Sum of a_i b_i in double. Element i goes to partial sum i mod 16, and the sixteen are added pairwise: the same bits for
-// every vector width. The products themselves are exact.
+// Sum of a_i b_i in double. Element i goes to partial sum i mod 16, and the sixteen are added pairwise: the same bits
+// for every vector width. The products themselves are exact.
 double dot(std::span<const float> a, std::span<const float> b);
 double sum_of_squares(std::span<const float> x);
 
@@ -53,7 +53,7 @@ void sgd_step(std::span<float> w, std::span<const float> g, std::span<float> v, 
 // One Adam step, with g' = scale g + l2_decay w:
 //   m = beta1 m + (1-beta1) g';   u = beta2 u + (1-beta2) g'^2;   w = keep w - rate m / (sqrt(u) / root_correction2 +
 //   eps)
-// The caller works out in double what depends on the step number.
+// The caller computes in double what depends on the step number.
 struct AdamStep {
   float rate = 0;  // lr / (1 - beta1^t)
   float beta1 = 0, one_minus_beta1 = 0;
@@ -76,8 +76,8 @@ struct AdamDirection {
 };
 void adam_direction(std::span<float> g, std::span<float> u, const AdamDirection& step);
 
-// 16-bit floats, as their bits. Rounding is to nearest, ties to even; a NaN stays a NaN (made quiet), what is too large
-// becomes an infinity.
+// 16-bit floats, as their bits. Rounds to nearest, ties to even; a NaN stays a NaN (made quiet), too large values
+// become infinities.
 void to_fp16(std::span<std::uint16_t> out, std::span<const float> x);
 void to_bf16(std::span<std::uint16_t> out, std::span<const float> x);
 void from_fp16(std::span<float> out, std::span<const std::uint16_t> x);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// 16-bit floats in vectors. Highway's own conversions serve only where they are the processor's (F16C): its emulation
+// 16-bit floats in vectors. Highway's own conversions are used only where the processor has them (F16C): its emulation
 // and its bf16 cut bits off instead of rounding.
 #include <slipstream/base/error.h>
 

@@ -6,7 +6,7 @@
 namespace slipstream {
 namespace {
 
-// As a terminal counts: bytes that go on with a character of UTF-8 take no place.
+// Width on a terminal: UTF-8 continuation bytes take no column.
 std::size_t columns(std::string_view text) {
   return static_cast<std::size_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
@@ -27,7 +27,7 @@ std::string wrap(std::string_view text, std::size_t width, std::size_t indent) {
       first_word = true;
       continue;
     }
-    // A word with the spaces before it: those at the beginning of a line stay, as its own indentation.
+    // A word with the spaces before it: spaces at the beginning of a line are its indentation and stay.
     const std::size_t begin = std::min(text.find_first_not_of(' '), text.size());
     const std::size_t end = std::min(text.find_first_of(" \n", begin), text.size());
     std::string_view word = text.substr(0, end);

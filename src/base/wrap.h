@@ -8,7 +8,7 @@
 namespace slipstream {
 
 // The text in lines of at most `width` characters, broken at spaces; all but the first begin with `indent` spaces. A
-// word that is longer has a line of its own. Line breaks of the text stay. Ends without one.
+// longer word gets a line of its own. Line breaks in the text stay; the result does not end with one.
 std::string wrap(std::string_view text, std::size_t width, std::size_t indent = 0);
 
 }  // namespace slipstream

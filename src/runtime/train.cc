@@ -16,6 +16,7 @@
 #include <numeric>
 #include <optional>
 
+#include "base/process_usage.h"
 #include "checkpoint/atomic_file.h"
 #include "checkpoint/folder.h"
 #include "engine/agreement.h"
@@ -42,8 +43,8 @@ std::string host_name() {
 
 constexpr std::int64_t kHashEverySteps = 100;
 
-// The first signal asks for a clean stop; the second takes the default way out. A supervised worker leaves the latter
-// to its supervisor: `kill -INT -GROUP` reaches it twice, directly and passed on.
+// The first signal asks for a clean stop; the second has its default effect. A supervised worker leaves the second to
+// its supervisor, because `kill -INT -GROUP` reaches the worker twice: directly and passed on.
 void stop_on_signals(bool supervised) {
   struct sigaction action {};
   action.sa_handler = [](int) { Session::request_stop(); };
@@ -58,7 +59,7 @@ bool rank_0s(Fabric& net, bool mine) {
   return all[0] != 0;
 }
 
-// Where to go on from; empty: from the start. The same on all ranks.
+// The checkpoint to continue from; empty: start from the beginning. The same on all ranks.
 std::string place_to_resume(Fabric& net, const TrainConfig& config) {
   if (config.resume != "latest") return config.resume;
   if (rank_0s(net, has_checkpoint(config.checkpoint_folder()))) return config.checkpoint_folder();
@@ -69,13 +70,13 @@ std::string place_to_resume(Fabric& net, const TrainConfig& config) {
   return "";
 }
 
-// What decides which samples come at which step, and what the model is.
+// What decides which samples come at which step, and what the model is: must be equal to resume.
 std::vector<std::pair<std::string, std::string>> facts_of(TaskOptions task, std::int64_t seed) {
   std::vector<std::pair<std::string, std::string>> facts{{"seed", std::to_string(seed)}};
   OptionSet options("task");
   task.describe(options);
   for (const Option& option : options.all()) {
-    if (option.name != "data") facts.emplace_back(option.name, option.get());  // it may lie elsewhere
+    if (option.name != "data") facts.emplace_back(option.name, option.get());  // the same data may be elsewhere
   }
   return facts;
 }
@@ -103,13 +104,13 @@ Evaluation evaluate(Fabric& net, TorchTask& task) {
 
 namespace {
 
-// How join_fabric learns that the user wants to stop.
+// Lets join_fabric see that the user wants to stop.
 Rendezvous stoppable(Rendezvous at) {
   at.interrupted = [] { return Session::stop_requested(); };
   return at;
 }
 
-// A run that was asked to stop can go on from here.
+// Saves a checkpoint, so that a run that was asked to stop can continue.
 void save_on_stop(Session& session, const TrainConfig& config, const std::function<void(const std::string&)>& warn) {
   try {
     session.save_checkpoint(config.checkpoint_folder());
@@ -118,12 +119,12 @@ void save_on_stop(Session& session, const TrainConfig& config, const std::functi
   }
 }
 
-// model.pt and what tells of it. The reason where not all could be written.
+// Writes model.pt and the files that describe it. Returns the reason if not all could be written.
 std::optional<ConfigError> write_results(const Session& session, const TorchTask& task, const TrainConfig& resolved,
                                          const Registry& registry, const Summary& summary, const std::string& trace) {
   try {
     const std::filesystem::path out = resolved.out;
-    std::filesystem::remove(out / "summary.json");  // an earlier one tells nothing of this run
+    std::filesystem::remove(out / "summary.json");  // an earlier one is not about this run
     if (!trace.empty()) write_atomically(out / "trace.json", trace);
     session.save(out / "model.pt");
     if (const std::string vocabulary = task.vocabulary(); !vocabulary.empty()) {
@@ -207,7 +208,7 @@ class Training {
     }
   }
 
-  // What is known before the first step.
+  // Fills in what is known before the first step.
   void describe() {
     summary_.strategy = config_.strategy;
     summary_.options.clear();
@@ -226,7 +227,7 @@ class Training {
     summary_.seed = config_.seed;
   }
 
-  // This worker's part of the data, and how many steps there will be: both follow from the number of workers.
+  // Takes this worker's part of the data and computes the number of steps; both depend on the number of workers.
   void take_place(std::int64_t done) {
     task_->place(net_.rank(), net_.size());
     const Sampler& sampler = task_->sampler();
@@ -236,23 +237,24 @@ class Training {
     schedule_.validate(base_lr_);
   }
 
-  // All ranks of the first group that gets that far: where to begin, and whether there is a trace.
+  // Runs on all ranks of the first group that gets this far: decides where to begin, and whether to trace.
   void begin() {
     const std::string resumed_from = place_to_resume(net_, config_);
     resumed_ = !resumed_from.empty();
     if (resumed_) session_.resume(resumed_from);
-    summary_.interrupted = false;  // what was saved when it was stopped says so; this run is another one
+    summary_.interrupted = false;  // the checkpoint of a stopped run says so; this is another run
     // Only rank 0 writes the trace, but all must take part in it: its --out decides, whatever the others were given.
     if (rank_0s(net_, !config_.out.empty())) trace_.emplace(net_.rank(), clock_offset(net_), config_.trace_steps);
     begun_ = 1;
   }
 
-  // This worker, once: what it writes, and what the user is told.
+  // Once per worker: opens the files it writes and tells the user what is trained.
   void get_ready() {
     ready_ = true;
     first_ = session_.steps();
     if (!config_.out.empty()) ledger_.emplace(config_.out + "/" + ledger_name(seat_), first_);
     began_ = net_.clock().now();
+    used_ = ProcessUsage::now();
     if (!speaks()) {
       if (!net_.at().supervised) {
         std::fprintf(stderr, "slipstream: rank %d of %d has joined; rank 0 shows the progress\n", net_.rank(),
@@ -289,7 +291,7 @@ class Training {
     ledger_->write(record, at_.epoch, hash ? std::optional(session_.weights_hash()) : std::nullopt);
   }
 
-  // With what was found out since.
+  // The configuration with what was found out since.
   TrainConfig resolved() const {
     TrainConfig made = config_;
     made.launch.workers = net_.size();
@@ -298,7 +300,7 @@ class Training {
     return made;
   }
 
-  // The step counts: what comes next are the next samples.
+  // The step counts: move on to the next samples.
   void stepped(const StepRecord& record, const Traffic& traffic) {
     note(record, traffic);
     at_ = task_->sampler().after(at_);
@@ -322,7 +324,7 @@ class Training {
         last_loss_ = loss;
         const StepRecord& record = session_.step(loss);
         if (progress_) {
-          const bool decided = record.news.starts_with("auto: ");  // what is trained with is everybody's news
+          const bool decided = record.news.starts_with("auto: ");  // always shown: it says what is trained with
           if (decided || (config_.verbose && !record.news.empty()))
             progress_->say(fmt::format("step {}: {}", record.t, record.news));
           progress_->step(record);
@@ -351,12 +353,12 @@ class Training {
     if (ledger_) ledger_->evaluated(session_.steps(), task_->metric(), value);
   }
 
-  // The others go on, or somebody joins.
+  // After a failure, or when a worker waits to join: continue in the next group.
   void regroup(const GroupFailed& why) {
     const double began = net_.clock().now();
     const std::int64_t done = session_.steps();
     const bool in_order = dynamic_cast<const GroupChanges*>(&why) != nullptr;
-    trace_.reset();  // its clock and its ranks were of the first group
+    trace_.reset();  // its clock and ranks were those of the first group
     const Regrouped change = session_.regroup(in_order);
     const double seconds = net_.clock().now() - began;
     if (!in_order) summary_.recoveries.push_back(seconds);
@@ -377,7 +379,7 @@ class Training {
     watch_->regrouped(told);
     if (!speaks()) return;
     try {
-      watch_->serve();  // whose process served it before may be the one that was lost
+      watch_->serve();  // the process that served it may be the lost one
     } catch (const ConfigError& e) {
       warn(e.what());
     }
@@ -386,11 +388,12 @@ class Training {
     } else {
       std::fprintf(stderr, "slipstream: %s\n", text.c_str());
     }
-    progress_.reset();  // the number of steps may be another one
+    progress_.reset();  // the number of steps may have changed
   }
 
   int conclude() {
     const double ended = net_.clock().now();
+    const ProcessUsage used = ProcessUsage::now();
     if (summary_.interrupted && !config_.checkpoint_every.empty()) {
       save_on_stop(session_, config_, [this](const std::string& text) { warn(text); });
     }
@@ -405,6 +408,9 @@ class Training {
     summary_.wall_seconds = ended - began_;
     summary_.samples_per_second =
         1e3 * static_cast<double>(task_->samples_per_step()) / summary_.steps.mean_ms(&StepRecord::seconds);
+    summary_.threads = used.threads;
+    summary_.switches_per_step = static_cast<double>(used.voluntary_switches - used_.voluntary_switches) /
+                                 static_cast<double>(std::max<std::int64_t>(1, summary_.steps.steps()));
     summary_.final_loss = mean(by_rank(net_, last_loss_));
     summary_.compute_ms = by_rank(net_, summary_.steps.mean_ms(&StepRecord::compute_seconds));
     summary_.metric = task_->metric();
@@ -423,7 +429,7 @@ class Training {
     try {
       float done = 1;
       net_.sum(std::span(&done, 1)).wait();  // nobody leaves before all are done
-    } catch (const GroupFailed&) {           // one was lost when all was done
+    } catch (const GroupFailed&) {           // a rank was lost after everything was done
     }
     if (unwritten) throw *unwritten;
     return summary_.interrupted ? Interrupted("").exit_code() : 0;
@@ -437,18 +443,19 @@ class Training {
   const double base_lr_;
   const OptimizerOptions optimizer_;
   LrSchedule schedule_;
-  Position at_{};  // in the data: of the step under way
+  Position at_{};  // position in the data of the current step
   std::int64_t first_ = 0, total_ = 0;
   bool resumed_ = false;    // from a checkpoint
-  std::int64_t begun_ = 0;  // 1: the job; the same on all ranks of a group
-  bool ready_ = false;      // this worker
+  std::int64_t begun_ = 0;  // 1: the job has begun; the same on all ranks of a group
+  bool ready_ = false;      // this worker is ready
   double began_ = 0, last_loss_ = std::nan("");
+  ProcessUsage used_;  // when it began
   Summary summary_;
   std::optional<Ledger> ledger_;
   std::optional<Trace> trace_;
   std::optional<Progress> progress_;
   std::optional<Watch> watch_;
-  Session session_;  // last: it calls into what stands above
+  Session session_;  // last: it calls into the members above
 };
 
 }  // namespace
@@ -459,14 +466,14 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
   task_options.seed = static_cast<std::uint64_t>(config.seed);
   std::unique_ptr<TorchTask> task;
   if (at.elastic())
-    task = make_task(task_options, 0, at.max_workers);  // before joining: the others must not wait for it
+    task = make_task(task_options, 0, at.max_workers);  // before joining, so that the others need not wait
   const auto net = join_fabric(stoppable(at));
   try {
     protect_earlier_run(config, at.rank, net->mesh().epoch());
     if (!task) task = make_task(task_options, net->rank(), net->size());
     if (!config.init.empty() && (net->rank() == 0 || at.elastic())) load_model(config.init, task->module());
     return Training(*net, config, registry, std::move(task)).run();
-  } catch (const FabricError&) {  // all know it already
+  } catch (const FabricError&) {  // all ranks know of it already
     throw;
   } catch (const DivergedError&) {  // all ranks agreed on it
     throw;
@@ -479,7 +486,8 @@ int run_worker(const TrainConfig& config, const Registry& registry, const Rendez
   }
 }
 
-// Ctrl-C reaches all processes of a job at once: the workers stop where they agree, and then take their leave of us.
+// Ctrl-C reaches all processes of a job at once: the workers stop at an agreed step and then say goodbye to the
+// servers.
 int run_server(const Rendezvous& at) {
   stop_on_signals(at.supervised);
   const auto net = join_fabric(stoppable(at));

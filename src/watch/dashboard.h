@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Dashboard: the page of `slipstream report` about a run that is under way (/), what its script asks for (/data.json), and
-// figures for Prometheus (/metrics), served from this process and read-only (web/http_server.h). Each is made anew at most
-// a few times a second, on the server's thread, however many ask.
+// Dashboard: the page of `slipstream report` about a run in progress (/), the data its script asks for (/data.json),
+// and figures for Prometheus (/metrics), served from this process and read-only (web/http_server.h). Each is made anew
+// at most a few times a second, on the server's thread, however many clients ask.
 #pragma once
 
 #include <chrono>
@@ -20,8 +20,8 @@ class Dashboard {
  public:
   static constexpr const char* kFlag = "--dashboard";
 
-  // `where` as HttpServer::Place has it. `in_lab`: this process is a host of a lab; the page is served from outside, in the
-  // network of its parent. ConfigError where that port is in use. The run must outlive the dashboard.
+  // `where` as in HttpServer::Place. `in_lab`: this process is a host of a lab; the page is served outside of it, in
+  // its parent's network. ConfigError where that port is in use. The run must outlive the dashboard.
   Dashboard(const std::string& where, LiveRun& run, bool in_lab);
 
   std::string url() const { return server_->url(); }
@@ -35,7 +35,7 @@ class Dashboard {
   std::string body_of(const std::string& path) const;
 
   LiveRun& run_;
-  std::map<std::string, Kept> kept_;  // by path; the server's thread only
+  std::map<std::string, Kept> kept_;  // by path; server's thread only
   std::optional<HttpServer> server_;  // last: its thread calls answer()
 };
 

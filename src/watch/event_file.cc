@@ -66,7 +66,7 @@ std::string real32(std::uint32_t number, double value) {
   return made;
 }
 
-// Texts and messages alike.
+// A field with bytes in it: a text or a message.
 std::string bytes(std::uint32_t number, std::string_view value) {
   std::string made = key(number, kBytes);
   put_varint(made, value.size());
@@ -77,7 +77,7 @@ std::uint32_t masked(std::uint32_t crc) { return (crc >> 15 | crc << 17) + 0xA28
 
 bool is_event_file(const fs::directory_entry& entry) { return entry.path().filename().string().starts_with(kPrefix); }
 
-// Seconds since 1970, but after those in the name of every file that is there already.
+// Seconds since 1970, but later than the time in the name of every existing file.
 std::int64_t time_for_name(const fs::path& folder) {
   auto seconds = static_cast<std::int64_t>(std::time(nullptr));
   for (const auto& entry : fs::directory_iterator(folder)) {
@@ -147,7 +147,7 @@ void EventFile::scalars(std::int64_t step, std::span<const Scalar> values) {
   write(step, bytes(field::kSummary, summary));
 }
 
-// A tensor of one string, for the plugin that shows texts.
+// A tensor of one string, for TensorBoard's text plugin.
 void EventFile::text(std::int64_t step, std::string_view tag, std::string_view markdown) {
   const std::string metadata =
       bytes(field::kPluginData, bytes(field::kPluginName, "text")) + integer(field::kDataClass, kTensorClass);

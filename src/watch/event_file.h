@@ -5,9 +5,9 @@
 //
 //   record:  length (8 bytes) | masked crc32c of those | event | masked crc32c of that        all little-endian
 //
-// Every run makes a new file; TensorBoard reads those of a folder in the order of their names. Where an earlier run of the
-// folder goes on, what it told of steps from there on is void. Records are handed to the system one by one: a killed run
-// has all but the last.
+// Every run makes a new file; TensorBoard reads the files of a folder in the order of their names. If an earlier run of
+// the folder is resumed, its figures from that step on no longer count. Records are handed to the system one by one: a
+// killed run has all but the last.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ std::string event_record(std::string_view event);       // with its length and c
 
 class EventFile {
  public:
-  // From this step on. 0: earlier files of the folder are removed. ConfigError where it cannot write.
+  // Begins at this step. 0: earlier files of the folder are removed. ConfigError where it cannot write.
   EventFile(const std::string& folder, std::int64_t first_step);
 
   using Scalar = std::pair<std::string_view, double>;  // tag, value

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Ledger: one line of JSON per step and rank, ledger.rankR.jsonl. Times in milliseconds; `compute_ms` holds `update_ms`.
-// `weights_hash` stands in the records where it was computed: equal hashes of all ranks at a step mean bit-identical
-// weights there. `news` stands where the strategy decided something, such as a new plan. Lines are handed to the system
-// one by one: a killed run has all but the last step.
+// Ledger: one line of JSON per step and rank, ledger.rankR.jsonl. Times are in milliseconds; `compute_ms` includes
+// `update_ms`. `weights_hash` is in the records where it was computed: equal hashes of all ranks at a step mean
+// bit-identical weights there. `news` is there if the strategy decided something, such as a new plan. Lines are handed
+// to the system one by one: a killed run has all but the last step.
 #pragma once
 
 #include <slipstream/engine/step_record.h>
@@ -17,19 +17,20 @@ namespace slipstream {
 
 class Ledger {
  public:
-  // With `first_step` an earlier run goes on there: its lines before that step stay. ConfigError where it cannot write.
+  // With `first_step` an earlier run continues there: its lines before that step stay. ConfigError where it cannot
+  // write.
   explicit Ledger(const std::string& path, std::int64_t first_step = 0);
   void write(const StepRecord& record, std::int64_t epoch, std::optional<std::uint64_t> weights_hash);
 
-  // So many steps are done: a line of its own, with `metric` in place of a step's figures.
+  // After `steps` steps: a line of its own, with `metric` in place of a step's figures.
   void evaluated(std::int64_t steps, const std::string& metric, double value);
 
   // The group of workers has changed: a line of its own, with "regroup" in place of a step's figures.
   struct Change {
-    std::int64_t step = 0;  // that comes next
-    std::int64_t done = 0;  // steps this rank had done
+    std::int64_t step = 0;  // the next step
+    std::int64_t done = 0;  // steps that this rank had done
     std::int64_t group = 0, workers = 0, lost = 0, joined = 0;
-    double written_off = 0;  // norm of what the lost ones owed
+    double written_off = 0;  // norm of what the lost workers owed
     double seconds = 0;
     std::string why;
   };

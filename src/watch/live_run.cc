@@ -9,7 +9,7 @@
 namespace slipstream {
 namespace {
 
-constexpr double kLookSeconds = 10;  // so long after a question somebody is believed to look
+constexpr double kLookSeconds = 10;  // how long after a request somebody is assumed to look
 
 double mean_of_finite(double a, double b) {
   if (!std::isfinite(a)) return b;
@@ -33,7 +33,7 @@ void LiveRun::step(const StepRecord& record, const Traffic& traffic, double samp
   now_.step = record.t + 1;
   now_.seconds += record.seconds;
   now_.samples += samples;
-  run_.samples_per_second = samples;  // a step; run() divides by its time
+  run_.samples_per_second = samples;  // per step; run() divides by the time
   add_loss(record.loss);
   if (!record.news.empty()) {
     run_.news.push_back({{record.t, now_.seconds, now_.samples}, record.news});
@@ -42,7 +42,7 @@ void LiveRun::step(const StepRecord& record, const Traffic& traffic, double samp
   trace(record, traffic);
 }
 
-// Every point is the mean of equally many steps; when there are too many points, two become one.
+// Every point is the mean of equally many steps; when there are too many points, pairs are merged.
 void LiveRun::add_loss(double loss) {
   if (gathered_ == 0) run_.losses.push_back({});
   ++gathered_;

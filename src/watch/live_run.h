@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// LiveRun: a run that is under way, as rank 0 sees it, for its dashboard. The training thread adds what happens; any other
-// thread asks what the run has come to. Memory is bounded whatever the length of the run: old losses and evaluations are
-// thinned out, of the news, changes and traced steps the latest are kept.
+// LiveRun: a run in progress, as rank 0 sees it, for its dashboard. The training thread adds what happens; any other
+// thread asks for the state of the run. Memory is bounded whatever the length of the run: old losses and evaluations
+// are thinned out, and only the latest news, changes and traced steps are kept.
 //
-// One mutex guards everything. The training thread holds it for some additions per step; who asks holds it while it copies
-// what is kept, and makes text of that afterwards. Steps are traced only while somebody looks. Losses and times are this
-// rank's alone: asking the others would cost training something.
+// One mutex guards everything. The training thread holds it for a few additions per step; a thread that asks holds it
+// while it copies what is kept, and makes text of it afterwards. Steps are traced only while somebody looks. Losses and
+// times are this rank's alone: asking the others would slow down training.
 #pragma once
 
 #include <slipstream/base/clock.h>
@@ -33,15 +33,15 @@ class LiveRun {
 
   explicit LiveRun(Run about);  // what is known before the first step
 
-  // Training thread. `samples`: of all workers.
+  // Training thread only. `samples`: of all workers together.
   void step(const StepRecord& record, const Traffic& traffic, double samples);
   void evaluated(std::int64_t steps, const std::string& metric, double value);
   void regrouped(const GroupChange& change);
 
-  // Any thread: what a report shows of it.
+  // Any thread: the run as a report shows it.
   Run run();
 
-  // Any thread: single figures. Those of time and bytes are sums over the steps of this process.
+  // Any thread: single figures. Times and bytes are sums over the steps of this process.
   struct Figures {
     std::string name{}, strategy{}, task{}, model{};
     StepRecord last{}, sum{};
@@ -63,14 +63,14 @@ class LiveRun {
   void trace(const StepRecord& record, const Traffic& traffic);
 
   SteadyClock clock_;
-  mutable std::mutex mutex_;  // guards all below
+  mutable std::mutex mutex_;  // guards everything below
   Run run_;                   // without its timeline
   Moment now_;
   StepStatistics statistics_;
   StepRecord last_;
   std::int64_t group_ = 1, recoveries_ = 0, metric_steps_ = 0;
   std::int64_t stride_ = 1, gathered_ = 0,
-               finite_ = 0;  // steps in a point; in the one that is being made, and of those
+               finite_ = 0;  // steps per point; steps in the current point, and those with a finite loss
   double loss_sum_ = 0;
   double watched_until_ = 0;
   std::deque<Traced> traced_;

@@ -12,7 +12,7 @@ namespace slipstream {
 
 namespace {
 
-// Asked anew for every line, so that a window may change its size.
+// Asked for every line, because a window may change its size.
 std::size_t terminal_columns() {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -55,7 +55,7 @@ std::string Progress::line(std::int64_t done, double loss, double elapsed_second
       fmt::format("step {}/{}  mean loss {:.4f}  {:.0f} samples/s  waiting {:.0f} %  {}:{:02} left", done, total_steps_,
                   loss, samples_per_step_ / per_step, 100 * waiting_share, seconds / 60, seconds % 60);
   if (!terminal_) return text;
-  const std::size_t room = columns - 1;  // a character in the last column would begin a new line
+  const std::size_t room = columns - 1;  // a character in the last column would start a new line
   if (text.size() >= room) return text.substr(0, room);
   constexpr std::size_t kLongest = 24, kShortest = 6;
   const std::size_t width = std::min(kLongest, room - text.size() - 1);

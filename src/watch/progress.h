@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Progress: how far a job is, on standard error. A bar that is redrawn on a terminal, a plain line now and then
-// elsewhere.
+// Progress: how far a job is, on standard error. On a terminal a bar that is redrawn, elsewhere a plain line now and
+// then.
 #pragma once
 
 #include <slipstream/base/clock.h>
@@ -22,8 +22,8 @@ class Progress {
   void say(const std::string& line);  // prints a line of its own, above the bar
   void finish();                      // leaves the cursor on a fresh line
 
-  // What step() shows, without the terminal's codes, on a terminal of so many columns: the bar, then the text's end, give
-  // way.
+  // What step() shows on a terminal of so many columns, without the terminal's codes. If space is short, first the bar,
+  // then the end of the text is left out.
   std::string line(std::int64_t done, double loss, double elapsed_seconds, double waiting_share,
                    std::size_t columns = 80) const;
 

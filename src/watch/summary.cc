@@ -72,7 +72,7 @@ double StepStatistics::efficiency() const {
 
 namespace {
 
-// Numbers and truth values as such, all else as text.
+// Numbers and booleans as such, everything else as text.
 nlohmann::ordered_json as_json(const std::string& value) {
   auto parsed = nlohmann::ordered_json::parse(value, nullptr, false);
   if (parsed.is_number() || parsed.is_boolean()) return parsed;
@@ -120,6 +120,8 @@ std::string Summary::to_json() const {
   }
   j["bytes_sent_per_step"] = rounded(steps.mean(&StepRecord::bytes_sent));
   j["bytes_received_per_step"] = rounded(steps.mean(&StepRecord::bytes_received));
+  j["threads"] = threads;
+  j["voluntary_switches_per_step"] = rounded(switches_per_step);
   j["final_loss"] = rounded(final_loss);
   j[metric] = rounded(metric_value);
   if (!recoveries.empty()) {
@@ -157,14 +159,15 @@ std::string Summary::advice() const {
   if (waiting > kWorthIt) {
     const bool sends_all = strategy == "ssgd" || strategy == "bsp";
     return fmt::format("{:.0f} % of a step waits for the network; {}", 100 * waiting,
-                       sends_all ? "try --strategy lags, or dasgd where rare averages will do"
-                                 : "`slipstream explain " + strategy + "` has options that send less");
+                       strategy == "auto" ? "--strategy auto:may=local lets it average weights now and then"
+                       : sends_all        ? "try --strategy auto, or dasgd where rare averages will do"
+                                          : "`slipstream explain " + strategy + "` has options that send less");
   }
   if (encoding > kWorthIt) {
     return fmt::format("{:.0f} % of a step goes into preparing what is sent; try a lower density, or --strategy ssgd",
                        100 * encoding);
   }
-  return "";
+  return fmt::format("another strategy could save at most {:.0f} % of a step", 100 * (1 - steps.efficiency()));
 }
 
 std::string Summary::to_text() const {

@@ -20,18 +20,18 @@ class StepStatistics {
   void add(const StepRecord& record);
   std::int64_t steps() const { return steps_; }
 
-  // Of a step's record, and linear in it: a member such as &StepRecord::seconds, or &StepRecord::useful_seconds.
+  // A linear function of a step's record: a member such as &StepRecord::seconds, or &StepRecord::useful_seconds.
   using Field = std::function<double(const StepRecord&)>;
   double median_ms(const Field& field) const;
-  double mean_ms(const Field& field) const;  // without the same steps
+  double mean_ms(const Field& field) const;  // leaves out the same steps
   double mean(const Field& field) const;     // over all steps
   // 1 - blocked time / time on the wire, in [0, 1]; 1 where nothing was sent.
   double hidden_fraction() const { return hidden(&StepRecord::exposed_seconds, &StepRecord::wire_seconds); }
   double background_hidden_fraction() const {
     return hidden(&StepRecord::background_exposed_seconds, &StepRecord::background_wire_seconds);
   }
-  // The share of its time that the worker computed: total compute and update / total time. (Medians would hide the one step in
-  // many where a periodic strategy waits.)
+  // The share of its time that the worker computed: total compute and update / total time. (Medians would hide the one
+  // step in many where a periodic strategy waits.)
   double efficiency() const;
 
   static constexpr std::size_t kMostSampled = 4096;
@@ -59,6 +59,8 @@ struct Summary {
   std::int64_t parameters = 0, workers = 1, servers = 0, first_step = 0, seed = 0, batch = 0;
   double lr = 0, wall_seconds = 0, samples_per_second = 0, final_loss = 0;
   StepStatistics steps;
+  std::int64_t threads = 0;        // of rank 0's process, at the end
+  double switches_per_step = 0;    // times that its threads went to sleep
   std::vector<double> compute_ms;  // of a step, by rank; empty: alone, or not told
   std::vector<double> recoveries;  // of an elastic job: seconds from a loss to the next group's first step
   std::string metric;              // "test_accuracy" or "test_loss"
@@ -67,7 +69,7 @@ struct Summary {
   bool interrupted = false;
   std::string out;
 
-  std::string advice() const;   // what to do about time that is not spent computing; empty: nothing
+  std::string advice() const;   // what to do about time that is not spent computing; empty: a single worker
   std::string to_json() const;  // one line
   std::string to_text() const;  // a few lines
 };

@@ -12,7 +12,7 @@
 namespace slipstream {
 namespace {
 
-constexpr double kTooShort = 5e-6;  // seconds; nobody would see it, and there are many
+constexpr double kTooShort = 5e-6;  // seconds; too short to be seen, and there are many
 
 // The rows of a rank, as thread numbers.
 enum Row : int { kSteps, kForward, kBackward, kEncode, kUpdate, kWaits, kWire };
@@ -53,15 +53,15 @@ void Trace::add(const StepRecord& record, const Traffic& traffic) {
   add_work(traffic.work, blocked, step_began, step_ended);
 }
 
-// What lies between the strategy's hooks is forward, where the loop told so, and else backward; encode is what of a hook
-// is neither a wait nor an update.
+// Time between the strategy's hooks is forward, if the loop reported it, else backward; encode is the part of a hook
+// that is neither a wait nor an update.
 void Trace::add_work(const std::vector<WorkRecord>& work, const std::vector<Span>& blocked, double began,
                      double ended) {
   std::vector<WorkRecord> hooks, forwards;
-  std::vector<Span> other = blocked;  // inside of hooks
+  std::vector<Span> other = blocked;  // inside hooks: waits and updates
   for (WorkRecord one : work) {
     if (one.ended <= began) continue;        // before the first step
-    one.began = std::max(one.began, began);  // a difference is rounded
+    one.began = std::max(one.began, began);  // correct for rounding
     if (one.kind == WorkRecord::Kind::kUpdate) {
       event(kUpdate, "update", one.began, one.ended);
       other.push_back({"", one.began, one.ended});
@@ -91,8 +91,8 @@ void Trace::add_work(const std::vector<WorkRecord>& work, const std::vector<Span
   if (!hooks.empty()) event(kWaits, "agree to go on", at, ended);
 }
 
-// From the beginning of the step or the end of a hook to the next hook. In between a loop may go forward and backward
-// several times; before the first forward pass is what the loop does between two steps.
+// Fills the time from the beginning of the step, or the end of a hook, to the next hook. In between a loop may go
+// forward and backward several times; before the first forward pass is what the loop does between two steps.
 void Trace::add_computing(const std::vector<WorkRecord>& forwards, const std::string& backward, double began,
                           double ended, bool first) {
   if (first && forwards.empty()) return event(kForward, "forward and " + backward, began, ended);
@@ -107,7 +107,7 @@ void Trace::add_computing(const std::vector<WorkRecord>& forwards, const std::st
   event(kBackward, backward, at, ended);
 }
 
-// "sum 41 kB of fc1.weight": of the bucket during whose hook it began.
+// "sum 41 kB of fc1.weight": names the bucket during whose hook it began.
 std::string Trace::name_of(const OperationRecord& op) const {
   const auto bucket = std::find_if(handed_over_.rbegin(), handed_over_.rend(), [&](const Span& span) {
     return span.began <= op.started && op.started <= span.ended;
@@ -120,7 +120,7 @@ void Trace::event(int row, const std::string& name, double began, double ended) 
   if (ended - began > kTooShort) events_ += made(row, name, began, ended, "");
 }
 
-// Tenths of a microsecond on rank 0's clock. Ends are rounded as beginnings are: neighbours must not overlap.
+// Tenths of a microsecond on rank 0's clock. Ends are rounded as beginnings are, so that neighbours do not overlap.
 double Trace::ticks(double seconds) const { return std::round(1e7 * (seconds + offset_seconds_)); }
 
 std::string Trace::made(int row, const std::string& name, double began, double ended, const std::string& more) const {
@@ -131,7 +131,7 @@ std::string Trace::made(int row, const std::string& name, double began, double e
       ticks(began) / 10, (ticks(ended) - ticks(began)) / 10, more);
 }
 
-// Operations overlap without nesting, which the events of one row must not: each goes to the first row that is free.
+// Operations overlap without nesting, which events of one row must not do: each goes to the first free row.
 std::string Trace::wire_events() const {
   std::vector<WireSpan> spans = wire_;
   std::stable_sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) { return a.began < b.began; });
@@ -169,7 +169,7 @@ double clock_offset(Fabric& net) {
   std::vector<double> all(kBarriers * static_cast<std::size_t>(net.size()));
   net.gather(std::as_bytes(std::span(ends)), std::as_writable_bytes(std::span(all))).wait();
   std::vector<double> offsets;
-  for (std::size_t i = 0; i < kBarriers; ++i) offsets.push_back(all[i] - ends[i]);  // rank 0 comes first
+  for (std::size_t i = 0; i < kBarriers; ++i) offsets.push_back(all[i] - ends[i]);  // all begins with rank 0's
   std::nth_element(offsets.begin(), offsets.begin() + kBarriers / 2, offsets.end());
   return offsets[kBarriers / 2];
 }

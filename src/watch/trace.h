@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Trace: where the time of some steps went, as Chrome trace events (open trace.json in ui.perfetto.dev, or look at it in
-// `slipstream report`). One process per rank, numbered from 1, with a row (thread) for each kind of time: steps, forward,
-// backward, encode, update, waits, and as many rows of the wire as operations ran at once. All ranks stand on rank 0's
-// clock: `offset_seconds` is what to add to ours.
+// Trace: where the time of some steps went, as Chrome trace events (open trace.json in ui.perfetto.dev, or look at it
+// in `slipstream report`). One process per rank, numbered from 1, with a row (thread) for each kind of time: steps,
+// forward, backward, encode, update, waits, and as many rows of the wire as operations ran at once. All ranks use rank
+// 0's clock: add `offset_seconds` to ours.
 //
-// Backward is cut where a bucket's gradients became ready, and named by that bucket. Where the loop does not tell of its
-// forward passes (Session::Forward), a step begins with "forward and backward to …". It measures nothing itself; the loop,
-// the engine and MeteredFabric do.
+// Backward is cut where a bucket's gradients became ready, and named by that bucket. If the loop does not report its
+// forward passes (Session::Forward), a step begins with "forward and backward to …". The trace measures nothing itself;
+// the loop, the engine and MeteredFabric do.
 #pragma once
 
 #include <slipstream/engine/step_record.h>
@@ -30,7 +30,7 @@ class Trace {
   static std::string document(const std::vector<std::string>& events_by_rank);
 
  private:
-  static constexpr std::int64_t kSkippedSteps = 5;  // the first steps are not like the others
+  static constexpr std::int64_t kSkippedSteps = 5;  // the first steps are not typical
 
   struct Span {
     std::string name;
@@ -54,11 +54,11 @@ class Trace {
   double offset_seconds_;
   std::int64_t steps_;
   std::string events_;
-  std::vector<Span> handed_over_;  // the buckets: an operation that began meanwhile is theirs
+  std::vector<Span> handed_over_;  // by bucket: operations that began meanwhile are the bucket's
   std::vector<WireSpan> wire_;
 };
 
-// What to add to this rank's clock to get rank 0's: the median over several barriers, which end nearly at once
+// What to add to this rank's clock to get rank 0's: the median over several barriers, which end nearly at the same time
 // everywhere. A collective.
 double clock_offset(Fabric& net);
 

@@ -23,6 +23,8 @@ const char* const kContract[] = {"strategy",
                                  "hidden_fraction",
                                  "bytes_sent_per_step",
                                  "bytes_received_per_step",
+                                 "threads",
+                                 "voluntary_switches_per_step",
                                  "final_loss",
                                  "test_accuracy",
                                  "agreement"};
@@ -47,6 +49,8 @@ TEST(Train, LeavesTheFilesOfTheContract) {
   EXPECT_EQ(summary["options"]["period"], 4);
   EXPECT_EQ(summary["parameters"], 784 * 1024 + 1024 + 1024 * 1024 + 1024 + 1024 * 10 + 10);
   EXPECT_GT(summary["test_accuracy"], 0.5);  // guessing reaches 0.1
+  EXPECT_GE(summary["threads"], 2);          // one trains, one moves bytes
+  EXPECT_LE(summary["threads"], 8);
 
   for (int rank = 0; rank < 3; ++rank) {
     std::istringstream ledger(read_text(out + "/ledger.rank" + std::to_string(rank) + ".jsonl"));
