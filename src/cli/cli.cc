@@ -47,7 +47,7 @@ class Formatter final : public CLI::Formatter {
   static constexpr std::size_t kColumn = 34, kTerminal = 80;
 };
 
-// The first word that no flag or verb of the command line takes, with the nearest that exists; empty if there is none.
+// The first word that no flag or verb of the command line takes, with the nearest existing one; empty if there is none.
 std::string unknown_word(const CLI::App& app) {
   const CLI::App* verb = &app;
   while (!verb->get_subcommands().empty()) verb = verb->get_subcommands().front();
@@ -63,7 +63,7 @@ std::string unknown_word(const CLI::App& app) {
   } else {
     for (const CLI::App* other : verb->get_subcommands(nullptr)) known.push_back(other->get_name());
   }
-  // Without the dashes, which all flags have in common.
+  // Compared without the dashes, which all flags have in common.
   const std::size_t dashes = flag != unknown.end() ? 2 : 0;
   for (std::string& one : known) one.erase(0, dashes);
   std::string name = word.substr(0, word.find('='));
@@ -87,7 +87,7 @@ void add_flag(CLI::App& verb, const Option& option, const std::string& group, Gi
   const bool number = option.kind == "integer" || option.kind == "number";
   const std::string range = number && !option.allowed.empty() ? " (" + option.allowed + ")" : "";
   auto* made = verb.add_option_function<std::string>(flag, remember, option.help + range)->group(group);
-  made->take_last();  // as usual; and the supervisor adds the worker's placement behind the user's own flags
+  made->take_last();  // as usual; the supervisor also adds the worker's placement after the user's own flags
   made->type_name(option.kind);
   if (!option.default_value.empty() && option.default_value != "-1") made->default_str(option.default_value);
 }
@@ -98,7 +98,7 @@ void apply_flags(const Given& given, OptionSet& options) {
 
 namespace {
 
-// What to tell the user of an exception, and how to exit. A failed check is ours to explain.
+// What to tell the user about an exception, and the exit code. A failed check is our bug.
 std::pair<std::string, int> describe_failure(const std::exception& e) {
   const auto* error = dynamic_cast<const Error*>(&e);
   const int code = error != nullptr ? error->exit_code() : Error("").exit_code();
@@ -108,10 +108,10 @@ std::pair<std::string, int> describe_failure(const std::exception& e) {
       code};
 }
 
-// A worker's last words. Destructors are skipped: after a failure some would wait for peers that never answer.
+// Reports a worker's failure and exits. Skips destructors: after a failure some would wait for peers that never answer.
 [[noreturn]] void leave(const std::exception& e, int supervisor_fd) {
   const auto [text, code] = describe_failure(e);
-  if (code == 0) {  // came too late to an elastic job: nothing went wrong
+  if (code == 0) {  // it came too late to an elastic job: nothing went wrong
     if (supervisor_fd < 0) std::fprintf(stderr, "slipstream: %s\n", text.c_str());
     std::_Exit(0);
   }
@@ -154,7 +154,7 @@ int run_cli(int argc, char** argv, const Registry& registry, std::vector<std::st
                                                   {"lab", add_lab(app)},         {"ckpt", add_ckpt(app)},
                                                   {"eval", add_eval(app)},       {"report", add_report(app)},
                                                   {"compare", add_compare(app)}, {"plan", add_plan(app)}};
-  // A list of values (--seeds 1 2) ends at `--` and swallows that mark, so what follows would be taken for flags of
+  // A list of values (--seeds 1 2) ends at `--` and swallows that mark, so CLI11 would take what follows for flags of
   // compare itself. The verb finds it in the Invocation.
   const bool passes_on = argc > 1 && std::string_view(argv[1]) == "compare";
   const auto parsed = passes_on ? std::find(argv, argv + argc, std::string_view("--")) - argv : argc;

@@ -48,7 +48,7 @@ struct Arguments {
   bool quick = false, dry_run = false, report = false;
 };
 
-// Few strategies that stand for the kinds there are, on a small model: some minutes on two cores.
+// A few strategies, one for each kind, on a small model: some minutes on two cores.
 GridSpec quick_grid() {
   GridSpec grid;
   grid.name = "quick";
@@ -107,7 +107,7 @@ std::vector<GridSpec> chosen_grids(const Arguments& a) {
   return grids;
 }
 
-// Options that do not exist are found before hours of running.
+// Finds options that do not exist before hours of running.
 void check_strategies(const GridPlan& plan, const Registry& registry) {
   for (const Row& row : plan.rows) {
     if (row.peer) continue;
@@ -132,7 +132,7 @@ Results write_results(const GridPlan& plan, const CellFolder& folder) {
   return results;
 }
 
-// What follows `--`: for `slipstream train`.
+// What follows `--`, for `slipstream train`.
 std::vector<std::string> words_after_mark(const std::vector<std::string>& arguments) {
   const auto mark = std::find(arguments.begin(), arguments.end(), "--");
   return mark == arguments.end() ? std::vector<std::string>() : std::vector<std::string>(mark + 1, arguments.end());

@@ -38,7 +38,7 @@ Verb add_eval(CLI::App& app) {
     TrainConfig config;
     const std::filesystem::path toml = std::filesystem::path(a->where) / "config.toml";
     std::error_code ignored;
-    if (std::filesystem::exists(toml, ignored)) config.load_toml(toml.string());  // what it was trained for
+    if (std::filesystem::exists(toml, ignored)) config.load_toml(toml.string());  // the task it was trained for
     OptionSet options("command line");
     config.task.describe(options);
     apply_flags(a->given, options);

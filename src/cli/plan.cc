@@ -15,7 +15,7 @@
 namespace slipstream {
 namespace {
 
-constexpr double kPayload = 0.95;  // of a line's rate: the rest are the heads of frames, IP and TCP
+constexpr double kPayload = 0.95;  // of a line's rate: the rest are the headers of frames, IP and TCP
 
 constexpr const char* kExamples =
     "Predicts what strategies would do, by running their own code in simulated time\n"
@@ -31,17 +31,17 @@ constexpr const char* kExamples =
     "      nothing but these numbers; encoding takes what it takes on this machine\n";
 
 struct Arguments {
-  Given given;  // flags of a training
+  Given given;  // flags of `train`
   int supervisor_fd = -1;
   PlanRequest request;
-  std::vector<std::string> links;  // "none": the one that was measured
+  std::vector<std::string> links;  // "none": the measured one
   double parameters = 0, compute_ms = 0, forward_share = 1.0 / 3;
   std::int64_t tensors = 64;
-  std::vector<int> workers;  // to plan for
+  std::vector<int> workers;  // numbers of workers to plan for
   bool no_costs = false, no_dials = false, json = false;
 };
 
-// What the flags of a training say.
+// What the flags of `train` say.
 struct Training {
   TaskOptions task;
   OptimizerOptions optimizer;
@@ -79,7 +79,7 @@ PlanProfile given_profile(const Arguments& a, const OptimizerOptions& optimizer)
   return profile;
 }
 
-// The link of a plan. Of a measured one what these machines' own stack takes stays.
+// The link to plan for. With a measured profile, the limits of these machines' own network stack remain.
 LinkModel planned_link(const Arguments& a, const LinkModel& measured, const std::string& text) {
   if (text == "none") return measured;
   LinkModel link = link_of(text);
@@ -156,7 +156,7 @@ Verb add_plan(CLI::App& app) {
       return print_plans(*a, given_profile(*a, training.optimizer), invocation.registry);
     }
     if (a->parameters != 0) fail<ConfigError>("--parameters describes a model whose --compute-ms are given, too");
-    for (const std::string& link : a->links) planned_link(*a, {}, link);  // before anything is started
+    for (const std::string& link : a->links) planned_link(*a, {}, link);  // check them before anything is started
     training.task = training.task.resolved();
     return launch(training.launch, invocation, [&](const Rendezvous& at) {
       if (at.serves()) return run_server(at);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The verbs of the command line, one file each. A verb adds its subcommand to the app and returns what to run if it was
-// the one that was called.
+// The verbs of the command line, one file each. A verb adds its subcommand to the app and returns what to run if that
+// subcommand was called.
 #pragma once
 
 #include <slipstream/base/option.h>
@@ -38,12 +38,12 @@ Verb add_plan(CLI::App& app);
 
 std::string explain(const StrategyInfo& info);  // what the verb prints
 
-// Flags made from an OptionSet, in the order they were given: they are applied after the configuration file.
+// Values of flags made from an OptionSet, in the order given: they are applied after the configuration file.
 using Given = std::vector<std::pair<std::string, std::string>>;
 void add_flag(CLI::App& verb, const Option& option, const std::string& group, Given& given);
 void apply_flags(const Given& given, OptionSet& options);
 
-// Runs `work` as a worker, or supervises local workers that do, whatever flags and environment say.
+// Runs `work` as a worker, or supervises local workers that do, depending on flags and environment.
 int launch(const LaunchOptions& options, const Invocation& invocation,
            const std::function<int(const Rendezvous&)>& work);
 

@@ -55,7 +55,7 @@ float agreed_min(std::span<const float> values) {
   return *greatest < 0 ? *greatest : 0.0F;
 }
 
-// A range of coordinates as: some of a block, whole blocks, some of a block.
+// A range of coordinates, cut into the end of a block, whole blocks, and the beginning of a block.
 struct Cut {
   Cut(std::size_t offset, std::size_t count)
       : head(std::min(count, (kBlock - offset % kBlock) % kBlock)), blocks((count - head) / kBlock) {}

@@ -10,16 +10,16 @@
 // Neighbours are hashed in aligned blocks of 16 (codec/sketch_kernels.h says how), so that a row is updated by vector
 // adds in cache. What that changes: two coordinates of one block never share a cell of a row; coordinates of different
 // blocks do with probability 1 / columns, as under independent hashing. All signs are independent, so the errors of any
-// two coordinates are uncorrelated and the moments above and those of l2() are the textbook's. Not independent are the
-// sizes of neighbours' errors: a block that meets a heavy block meets it in all 16 lanes, so bad estimates come in
-// runs of neighbours.
+// two coordinates are uncorrelated and the moments above and those of l2() are the textbook's. But the sizes of
+// neighbours' errors are not independent: a block that meets a heavy block meets it in all 16 lanes, so bad estimates
+// come in runs of neighbours.
 //
-// Invariant: the table depends on the shape and on the values added only; not on the processor (bit for bit), and on
-// how the vector was cut and in which order the pieces were added to rounding only. Workers with equal shapes hold
-// tables that may be summed, and equal tables give equal answers, bit for bit.
+// Invariant: the table depends only on the shape and on the values added. It is the same on every processor, bit for
+// bit; cutting the vector differently or adding the pieces in another order changes only the rounding. Workers with
+// equal shapes hold tables that may be summed, and equal tables give equal answers, bit for bit.
 //
 // It does not check for infinities and NaN: one of them spoils every estimate that shares a cell with it, and answers
-// then are unspecified (but in range). Check before. Not for more than 2^32 coordinates. One thread at a time.
+// are then unspecified (but in range). Check before adding. At most 2^32 coordinates. One thread at a time.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ namespace slipstream {
 
 struct SketchShape {
   int rows = 5;                 // odd, 1…15; more rows make a large error rarer
-  std::size_t columns = 16384;  // a multiple of 16; the error shrinks with the square root of them
+  std::size_t columns = 16384;  // a multiple of 16; the error shrinks with its square root
   std::uint64_t seed = 0;       // the same on all workers
   bool identity = false;        // one row, cell i holds coordinate i as it is (any columns): exact, for comparisons
   sketch::Estimate estimate = sketch::Estimate::kMedian;  // does not change the table

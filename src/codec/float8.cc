@@ -15,12 +15,12 @@ namespace slipstream {
 namespace {
 
 constexpr std::size_t kChunk = 1024;
-constexpr float kLeast = 1e-30F;  // of a list's largest value: the factor of a smaller one would be no float
+constexpr float kLeast = 1e-30F;  // lower limit of a list's largest value: with a smaller one 1 / factor would overflow
 
 }  // namespace
 
-// A byte is the upper half of the value as fp16, whose largest finite number is just below 2^16: values are brought below
-// 2^15, so that rounding up stays finite.
+// A byte is the upper half of the value as fp16, whose largest finite number is just below 2^16. Values are scaled
+// below 2^15, so that rounding up stays finite.
 void float8_encode(std::span<const float> values, std::span<std::byte> record) {
   check(record.size() == float8_bytes(values.size()), "float8: {} bytes for {} values", record.size(), values.size());
   float largest = kLeast;

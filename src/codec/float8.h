@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// float8: a list of floats as one byte each and a common factor, a power of two. A byte is a sign, five bits of exponent
-// and two of significand: at most 1/8 off, over eight orders of magnitude below the largest value of the list; what is
-// smaller loses digits, and then becomes 0. For what is compared rather than applied, such as a sketch's cells. Rounding
-// is to nearest even and the same on every machine.
+// float8: a list of floats as one byte each and a common factor, a power of two. A byte is a sign, five bits of
+// exponent and two of significand: the error is at most 1/8 of a value down to eight orders of magnitude below the
+// list's largest; smaller values lose digits and finally become 0. For values that are compared, not applied, such as a
+// sketch's cells. Rounding is to nearest even and the same on every machine.
 //
 //   bytes   0…3 the factor, a float   4… a byte for each value, then zeros up to whole words
 //

@@ -13,9 +13,10 @@
 #include <hwy/highway.h>
 // clang-format on
 
-// Before the loops over the rows and over the vectors of a block: unrolled, all their vectors stay in registers; not
-// unrolled, as compilers leave them at -O2, they go through memory and take twice the time. Single floats are too many,
-// and with a sanitizer's checks in them unrolled loops take minutes to compile.
+// Put before the loops over the rows and over the vectors of a block. Unrolled, all their vectors stay in registers;
+// not unrolled, as compilers leave them at -O2, they go through memory and take twice the time. Not for the scalar
+// target, whose vectors of one float are too many, nor under sanitizers, whose checks make unrolled loops take minutes
+// to compile.
 #undef SLIPSTREAM_UNROLL
 #if HWY_TARGET == HWY_SCALAR || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define SLIPSTREAM_UNROLL
@@ -156,7 +157,8 @@ HWY_INLINE V median(V* v) {
   }
 }
 
-// Of the least and the greatest row at most one has the sign that all rows agree on; where they do not agree, neither.
+// The least row if all rows are positive, the greatest if all are negative, else 0: at most one of the two terms is not
+// 0.
 template <std::size_t kRows>
 HWY_INLINE V agreed_min(const V* v) {
   V least = v[0], greatest = v[0];

@@ -10,8 +10,8 @@
 //   bits 31…16     signs: bit 16 + l set means coordinate lane l is stored negated
 //   bits 3…0       lane_xor: coordinate lane l lies in cell l ^ lane_xor of the line
 //
-// All of it is arithmetic on 32 bits, so that a vector holds the hashes of as many blocks as it has lanes. A line is
-// the high word of a product: of two lines the likelier one is so by less than lines / 2^32.
+// All of it is arithmetic on 32 bits, so that a vector holds the hashes of as many blocks as it has lanes. The line is
+// the high word of a product, so the probabilities of two lines differ by less than a factor 1 + lines / 2^32.
 //
 // The kernels work on whole blocks, with the widest vectors the processor has, chosen at run time. A cell receives at
 // most one addend per block, in the order of the blocks, and there is no fused multiply-add: the bits do not depend on

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Which coordinates a sketch holds to be heavy: CountSketch::heaviest and CountSketch::heavymix.
+// The coordinates that a sketch estimates to be heavy: CountSketch::heaviest and CountSketch::heavymix.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -14,7 +14,7 @@
 namespace slipstream {
 namespace {
 
-// The magnitude bits just below the least float whose square, exactly, is not below `square`.
+// One less than the magnitude bits of the smallest float whose exact square is at least `square`.
 std::int32_t bits_below_root(double square) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
   const auto reaches = [&](float x) { return static_cast<double>(x) * static_cast<double>(x) >= square; };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Sparse: some entries of a vector of floats. Indices ascend and are unique; values[j] belongs to indices[j]. It does
-// not know the dimension of the vector it was taken from: whoever passes it on does.
+// not store the dimension of the vector; its users know that.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,7 @@ struct Sparse {
   bool operator==(const Sparse&) const = default;
 };
 
-// So many of `count` entries are meant by a density: at least one of any.
+// The number of entries that a density selects from `count`: 1 … count (0 of none).
 inline std::size_t entries_at(double density, std::size_t count) {
   return std::min(count, std::max<std::size_t>(1, static_cast<std::size_t>(density * static_cast<double>(count))));
 }

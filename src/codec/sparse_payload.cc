@@ -57,7 +57,7 @@ std::size_t delta_bytes(std::span<const std::uint32_t> indices) {
   return bytes;
 }
 
-// The length of a streamvbyte stream as its control bytes tell it; the stream must hold all of those.
+// The length of a streamvbyte stream, from its control bytes, all of which must be there.
 std::size_t stream_bytes(const std::byte* stream, std::size_t count) {
   std::size_t bytes = (count + 3) / 4 + count;
   for (std::size_t i = 0; i < count; ++i) bytes += std::to_integer<std::size_t>(stream[i / 4] >> i % 4 * 2) & 3U;

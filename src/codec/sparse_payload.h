@@ -25,8 +25,8 @@ namespace slipstream::sparse_payload {
 
 inline constexpr std::size_t kHeaderBytes = 32;
 
-// The most that `count` entries of a vector of `dimension` elements take, whatever their indices are: all ranks know it
-// without asking. Close to what they do take, since sparse indices cannot all be far apart.
+// Upper limit of the bytes for `count` entries of a vector of `dimension` elements, for any indices, so that all ranks
+// know it without asking. Close to the real size, since sparse indices cannot all be far apart.
 std::size_t max_bytes(std::size_t count, std::size_t dimension, ValueFormat format);
 
 // Replaces `out` by the record; its capacity is used again.

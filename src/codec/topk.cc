@@ -32,15 +32,15 @@ namespace {
 constexpr std::size_t kLine = 16;               // floats of a cache line: the unit of sampling
 constexpr std::size_t kSampledShare = 64;       // one line of 64 is looked at …
 constexpr std::size_t kMaxLines = 1024;         // … but no more than these
-constexpr std::size_t kMinLines = 64;           // below it the pass finds its threshold sooner than a sample does
+constexpr std::size_t kMinLines = 64;           // with fewer lines the pass finds a threshold sooner than a sample does
 constexpr std::size_t kSpareEntries = 4096;     // room beside 3 k candidates, more than any block of the pass
 constexpr std::size_t kStretch = 4096;          // values made at a time: they stay in the first-level cache
 constexpr std::uint64_t kMaxSize = 1ULL << 32;  // indices have 32 bits
 
 std::int32_t magnitude_bits(float x) { return std::bit_cast<std::int32_t>(x) & 0x7FFFFFFF; }
 
-// The value that stands at `rank` (0 is the largest) when sorted downwards; changes the order of `of` and what is in
-// it. A histogram finds the small range it lies in, which is then gathered at the front: two passes without
+// The value at `rank` (0: the largest) when `of` is sorted downwards; reorders and overwrites `of`. A histogram finds
+// the small range that the value lies in, and this range is then gathered at the front: two passes without
 // unpredictable branches, several times as fast as nth_element on the whole.
 std::int32_t of_rank(std::span<std::int32_t> of, std::size_t rank) {
   constexpr int kBucketBits = 11;
@@ -74,9 +74,9 @@ void check_sizes(const char* operation, std::size_t size, std::size_t k) {
 
 }  // namespace
 
-// Values above the result are expected to be a little more than k, so that a sample seldom leaves too few. The lines
-// lie at a random place of equally long stretches: no period of the data can hide from them. write(first, line) is as
-// in pick().
+// A threshold that a little more than k values are expected to exceed, so that a sample seldom leaves too few. From
+// each of equally long stretches one line at a random place is sampled: no period of the data can hide from that.
+// write(first, line) is as in pick().
 template <typename WriteLine>
 std::int32_t TopK::sampled_floor(std::size_t size, std::size_t k, const WriteLine& write) {
   const std::size_t lines = std::min(size / kLine / kSampledShare, kMaxLines);
@@ -110,7 +110,8 @@ void TopK::scan(std::size_t size, std::size_t k, const Pass& pass) {
   for (std::size_t done = pass(0); done < size; done = pass(done)) keep_largest(k);
 }
 
-// Cuts the list back to its k largest; their order stays. From here on an equal magnitude comes too late to be chosen.
+// Cuts the list back to its k largest; their order stays. Later entries have higher indices, so one of equal magnitude
+// can no longer be chosen.
 void TopK::keep_largest(std::size_t k) {
   if (list_.count <= k) return;
   const auto values = std::span(list_.values).first(list_.count);

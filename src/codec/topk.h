@@ -49,8 +49,8 @@ class TopK {
   // The k largest are copied to `out`; `values` stay as they are.
   void pick(std::span<const float> values, std::size_t k, Sparse& out);
 
-  // The same for `size` values that nobody holds: write(first, out) makes those from `first` on, for an `out` of any
-  // length; `first` is a multiple of 16. Some are asked for more than once.
+  // The same for `size` values that are in no memory: write(first, out) computes those from `first` on, for an `out` of
+  // any length; `first` is a multiple of 16. Some are computed more than once.
   void pick(std::size_t size, std::size_t k, const std::function<void(std::size_t first, std::span<float> out)>& write,
             Sparse& out);
 

@@ -34,8 +34,8 @@ HWY_INLINE std::uint64_t bits_of(D d, Mask mask) {
   return bits;
 }
 
-// load(d, i) gives the values from i on as a vector, load(i) one of them; where the pass adds, they also store the sum.
-// load.at(i) is what lies at i afterwards. In the list value i has index `first` + i.
+// load(d, i) returns the values from i on as a vector, load(i) one of them; in a pass that adds, both also store the
+// sum. load.at(i) is the value at i afterwards. In the list, value i has index `first` + i.
 template <typename Load>
 HWY_INLINE std::size_t scan(const Load& load, std::size_t begin, std::size_t end, std::size_t first, Candidates& list) {
   const hn::CappedTag<float, 16> d;

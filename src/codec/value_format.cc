@@ -14,17 +14,18 @@
 namespace slipstream {
 namespace {
 
-// Of the int8 values of a list, behind its scales.
+// Where a list's int8 values begin, after its scales.
 std::size_t levels_at(std::size_t count) { return sizeof(float) * ((count + kValueBlock - 1) / kValueBlock); }
 
-// The largest number of a 16-bit format in place of an infinity: the sender owes the rest. A NaN stays one.
+// Limits a value to the largest number of a 16-bit format, so that it becomes no infinity; the sender owes the rest. A
+// NaN stays one.
 float within(float value, ValueFormat format) {
   const float largest = format == ValueFormat::kFp16 ? 65504.0F : 0x1.FEp127F;
   return value > largest ? largest : value < -largest ? -largest : value;
 }
 
-// A block of int8: each value is a whole number from -127 to 127, times the scale. Where one of them is not finite the
-// scale is a NaN, and so are they all.
+// A block of int8: each value is a whole number from -127 to 127, times the scale. If one value is not finite, the
+// scale is a NaN, and so is every value read back.
 struct Int8Block {
   float scale = 0;
   std::array<std::int8_t, kValueBlock> levels;
@@ -37,14 +38,14 @@ Int8Block to_int8(std::span<const float> values) {
   for (const float x : values) largest = std::max(largest, std::bit_cast<std::uint32_t>(x) & 0x7FFFFFFFU);
   block.scale = largest < 0x7F800000U ? std::bit_cast<float>(largest) / kLevels : std::nanf("");
   const bool usable = block.scale > 0.0F;
-  for (std::size_t i = 0; i < values.size(); ++i) {  // the scale of denormals is not exact: hence the limit
+  for (std::size_t i = 0; i < values.size(); ++i) {  // the limit, because the scale of denormals is not exact
     const float level = usable ? std::clamp(values[i] / block.scale, -kLevels, kLevels) : 0.0F;
     block.levels[i] = static_cast<std::int8_t>(std::lrint(level));
   }
   return block;
 }
 
-// `values` are one block; they go to where block number `first / kValueBlock` of `count` values in all begins.
+// Writes one block, `values`, to its place in a list of `count` values; `first` is the index of its first value.
 void write_block(std::span<const float> values, ValueFormat format, std::size_t first, std::size_t count,
                  std::byte* out) {
   std::array<std::uint16_t, kValueBlock> halves;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // value_format: a list of floats as bytes on the wire, in one of four formats. Formats shorter than fp32 round values;
-// what is too large for 16 bits becomes their largest number, never an infinity. A sender with error feedback owes the
-// difference to what round_as_sent() makes of them.
+// values too large for 16 bits become the largest number there, never an infinity. A sender with error feedback owes
+// the difference to what round_as_sent() makes of its values.
 //
 //   fp32, fp16, bf16   4, 2, 2 bytes a value
 //   int8               a scale (4 bytes) for every 256 values, then a byte for each: whole numbers from -127 to 127
@@ -31,10 +31,10 @@ std::size_t values_bytes(std::size_t count, ValueFormat format);
 void write_values(std::span<const float> values, ValueFormat format, std::byte* out);
 void read_values(const std::byte* bytes, ValueFormat format, std::span<float> values);
 
-// Makes of all values of a list what its receivers will see.
+// Rounds all values of a list to what its receivers will read.
 void round_as_sent(std::span<float> values, ValueFormat format);
 
-// Of a list of `count` values those from `first` on, which begins a block; no more than are left of it.
+// Reads the values from `first` on, where a block begins, of a list of `count` values: at most one block.
 void read_value_block(const std::byte* bytes, ValueFormat format, std::size_t first, std::size_t count,
                       std::span<float> values);
 

@@ -36,7 +36,7 @@ json read_record(const fs::path& folder) {
   return record.is_object() ? record : json();
 }
 
-// In the child: its words go to files, and it computes with one thread.
+// Runs in the child: its output goes to files, and it computes with one thread.
 void prepare_child(const fs::path& folder) {
   const auto redirect = [](const fs::path& file, int flags, int to) {
     const int fd = open(file.c_str(), flags | O_CLOEXEC, 0666);
@@ -54,7 +54,7 @@ std::string cause_of_death(const std::string& log) {
   std::istringstream lines(log);
   std::string first_error, last;
   for (std::string line; std::getline(lines, line);) {
-    line.erase(0, line.rfind('\r') == std::string::npos ? 0 : line.rfind('\r') + 1);  // a progress line before it
+    line.erase(0, line.rfind('\r') == std::string::npos ? 0 : line.rfind('\r') + 1);  // drop a progress line before it
     line.erase(0, std::min(line.find_first_not_of(" \t"), line.size()));
     if (line.empty()) continue;
     last = line;
@@ -119,7 +119,7 @@ bool CellFolder::run(const std::vector<std::string>& program, const Cell& cell, 
     tick();
     if (clock.now() - began < timeout_seconds || pids.front() == 0) return;
     too_long = true;
-    kill(pids.front(), SIGKILL);  // its own children follow it
+    kill(pids.front(), SIGKILL);  // its own children end with it
   };
   const std::vector<std::string> words = command(program, cell);
   const CrewOutcome ended = run_crew({{words, [&place] { prepare_child(place); }}}, rules);

@@ -38,7 +38,7 @@ Words arguments_of(const std::string& link, const GridSpec& grid, const Scenario
   return words;
 }
 
-// Names a folder: readable, and different for different commands.
+// A folder's name: readable, and different for different commands.
 std::string key_of(const std::string& link, const Scenario& scenario, const std::string& contender, const Cell& cell) {
   std::string name = fmt::format("{}-{}-p{}-{}-s{}", scenario.model.empty() ? "model" : scenario.model, link,
                                  scenario.workers, contender, cell.seed);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GridPlan: the cells of some grids, in the order in which they run, and the rows they belong to. A row is one contender
-// in one scenario (model, link, number of workers); its cells are the seeds and repeats. All contenders of a seed and
-// repeat come before the next ones, so that whatever else the machine does hits them alike, and so that a plan that
+// GridPlan: the cells of some grids, in the order in which they run, and the rows they belong to. A row is one
+// contender in one scenario (model, link, number of workers); its cells are the seeds and repeats. All contenders of a
+// seed and repeat come before the next ones, so that other load on the machine hits them alike, and so that a plan that
 // was stopped still compares like with like.
 //
 // A cell is one command. Its key, the name of its folder, follows from the command alone: two grids that need the same
-// run share it, and a cell whose command changed is another cell. The program itself may change without it.
+// run share it, and a cell whose command changed is another cell. A changed program does not make another cell.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 namespace slipstream {
 
 struct Scenario {
-  std::size_t grid = 0;  // of the plan's
+  std::size_t grid = 0;  // index among the plan's grids
   std::string model, link;
   std::int64_t workers = 0;
 };
@@ -51,7 +51,7 @@ struct GridPlan {
   std::string cell_text(const Cell& cell) const;              // "cnn, 100mbit, 2 workers: lags, seed 1"
 };
 
-// Stands in a peer's arguments for the script, which lies in the folder of the results.
+// Placeholder in a peer's arguments for the script, which is in the folder of the results.
 inline constexpr std::string_view kPeerScript = "peer.py";
 
 GridPlan make_plan(std::vector<GridSpec> grids, const std::string& python);

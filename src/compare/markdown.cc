@@ -8,7 +8,7 @@
 namespace slipstream {
 namespace {
 
-// A text that a Markdown table takes as it is.
+// A text that is plain inside a Markdown table.
 std::string plain(const std::string& text) {
   std::string safe;
   for (const char c : text) {

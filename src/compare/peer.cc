@@ -18,8 +18,8 @@ constexpr std::pair<std::string_view, std::string_view> kHooks[] = {
 constexpr std::string_view kPeriodic[] = {"torchft-local", "torchft-diloco", "hivemind"};
 
 struct Peer {
-  std::string hook, number;  // empty: unknown; the script's own
-  bool periodic = false;     // the number is a period; else the size of DDP's buckets
+  std::string hook, number;  // empty hook: unknown peer; empty number: the script's default
+  bool periodic = false;     // the number is a period; otherwise the size of DDP's buckets
 };
 
 Peer parse(const std::string& text) {

@@ -32,7 +32,7 @@ double lost(double mine, double reference, bool by_loss) {
   return by_loss ? 100 * (mine / reference - 1) : reference - mine;
 }
 
-// A dense sum moves so many bytes each way.
+// Bytes that a dense sum moves each way.
 double dense_bytes(const Run& run) {
   const auto workers = static_cast<double>(run.workers);
   return 2 * (workers - 1) / workers * 4 * static_cast<double>(run.parameters);
@@ -72,7 +72,7 @@ class Judge {
     return nullptr;
   }
 
-  // Of the cells in which both came through, in pairs.
+  // f of the two runs of each seed and repeat in which both succeeded.
   template <typename F>
   std::vector<double> pairwise(const Row& mine, const Row& other, const F& f) const {
     std::vector<double> values;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Results: what the cells of a plan came to, by row, and whether limits and claims hold. Ratios are taken inside one
-// seed and repeat, then their median: what else the machine did cancels out. Does no more than arithmetic: no files,
-// no processes.
+// Results: what the cells of a plan came to, by row, and whether limits and claims hold. Ratios are taken within one
+// seed and repeat, then their median: other load on the machine cancels out. Only arithmetic: no files, no processes.
 #pragma once
 
 #include <cmath>
@@ -28,12 +27,12 @@ struct RowResult {
   Phases phases;                                              // means, so that they add up
   double bytes_sent = 0, bytes_of_dense = 0;                  // means
   Spread over_dense, over_16_bit;                             // medians of ratios of samples per second
-  bool by_loss = false, tested = false;                       // what the score is of
+  bool by_loss = false, tested = false;                       // what kind of score it is
   Spread score;                                               // mean: accuracy in percent, or loss
   double difference = 0;  // to the reference, mean over the cells: points of accuracy, or percent of its loss
   std::optional<double> limit;
   std::optional<bool> holds;     // nothing: no limit, or a cell is missing
-  int reached = 0;               // cells in which the target was
+  int reached = 0;               // cells in which the target was reached
   double seconds_to_target = 0;  // median of these
 };
 
@@ -43,17 +42,17 @@ struct Verdict {
 };
 
 struct Results {
-  std::vector<RowResult> rows;                 // as in the plan; what is not known is not a number
+  std::vector<RowResult> rows;                 // as in the plan; unknown values are NaN
   std::vector<std::vector<Verdict>> verdicts;  // by scenario
 
-  // Limits and claims that do not hold or cannot be told, and cells of strategies that failed or are missing. A peer's
-  // failure is a result.
+  // Counts limits and claims that do not hold or cannot be judged, and cells of strategies that failed or are missing.
+  // A peer's failure is a result, not a miss.
   int misses(const GridPlan& plan) const;
 };
 
 Results judge(const GridPlan& plan, const CellOutcomes& outcomes);
 
-// Seconds of training after which an evaluation was at least as good as the target; nothing: none was.
+// Seconds of training until an evaluation was at least as good as the target; nothing: none was.
 std::optional<double> seconds_to_target(const Run& run, double target);
 
 double median_of(std::vector<double> values);  // NaN of none

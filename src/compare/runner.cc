@@ -28,7 +28,7 @@ Durations durations_of(const GridPlan& plan, const CellFolder& folder) {
   return known;
 }
 
-// One line on standard error: redrawn on a terminal, else only when a cell has ended.
+// One line on standard error: redrawn on a terminal; elsewhere printed only when a cell has ended.
 class GridProgress {
  public:
   GridProgress() : terminal_(isatty(STDERR_FILENO) != 0) {}
@@ -126,7 +126,7 @@ Ending run_plan(const GridPlan& plan, const CellFolder& folder, const RunRules& 
       return Ending::kTimeOver;
     }
     const Cell& cell = plan.cells[waiting[i]];
-    const auto later = [&] {  // what comes after it takes so long
+    const auto later = [&] {  // expected time of the cells after this one
       double seconds = 0;
       for (std::size_t j = i + 1; j < waiting.size(); ++j) seconds += known.expect(plan, plan.cells[waiting[j]]);
       return seconds;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Runs the cells of a plan that have not ended well yet, one after another in the plan's order, and tells on standard
-// error how far it is and how long the rest will take. How long a cell takes is what its row took, else its scenario,
-// else any cell; before the first one ends it is a guess, and called so.
+// Runs the cells of a plan that have not ended well yet, one after another in the plan's order, and shows on standard
+// error how far it is and how long the rest will take. A cell is expected to take what its row took, else its scenario,
+// else any cell; before the first one ends the time is a guess, and called so.
 #pragma once
 
 #include <limits>
@@ -16,15 +16,15 @@
 namespace slipstream {
 
 struct RunRules {
-  std::vector<std::string> program;  // the words that start this program
-  std::vector<std::string> again;    // contenders, in full or without options, whose cells run once more
+  std::vector<std::string> program;  // the words of the command that starts this program
+  std::vector<std::string> again;    // contenders, with or without their options, whose cells run again
   double timeout_seconds = 900;      // of one cell
-  double minutes = std::numeric_limits<double>::infinity();  // no cell begins after so many
+  double minutes = std::numeric_limits<double>::infinity();  // no cell begins after this time
 };
 
 enum class Ending { kComplete, kTimeOver, kInterrupted };
 
-// Seconds that cells took, and what that tells of others.
+// Seconds that cells took, and what to expect of others.
 class Durations {
  public:
   void add(const GridPlan& plan, const Cell& cell, double seconds);
@@ -37,7 +37,7 @@ class Durations {
   std::vector<double> all_;
 };
 
-// Which cells of the plan are to run, by index. A command that several rows share is there once.
+// Indices of the plan's cells that are to run. A command that several rows share occurs once.
 std::vector<std::size_t> cells_to_run(const GridPlan& plan, const CellFolder& folder,
                                       const std::vector<std::string>& again);
 

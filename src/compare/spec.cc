@@ -20,7 +20,7 @@ namespace {
 
 const std::vector<std::string> kClaimKinds = {"no worse", "bytes", "formula", "rising"};
 
-// Flags that the grid itself gives to every cell, and what to use instead.
+// Flags that the grid itself passes to every cell, and what to use instead.
 constexpr std::pair<std::string_view, std::string_view> kOwnFlags[] = {
     {"--strategy", "strategies"}, {"--model", "models"},      {"--lab", "links"},
     {"--workers", "workers"},     {"--seed", "seeds"},        {"--out", "the grid's own --out"},

@@ -12,7 +12,7 @@
 //   limit = 0.5                                      # how much worse than the reference each may be
 //   claims = [{kind = "bytes", of = ["gs:density=0.01"], value = 0.125}]
 //
-// Says nothing about how a cell is run; grid.h makes the cells.
+// It does not say how a cell is run; grid.h makes the cells.
 #pragma once
 
 #include <cstdint>
@@ -40,13 +40,13 @@ struct GridSpec {
   std::string name = "grid", about;
   std::vector<std::string> train;              // flags of `slipstream train` that all contenders get
   std::vector<std::string> strategies, peers;  // NAME or NAME:KEY=VALUE,…; ddp, fp16, powersgd1@1000, …
-  std::vector<std::string> models;             // empty: the task's own
+  std::vector<std::string> models;             // empty: the task's default
   std::vector<std::string> links{"loopback"};  // or as --lab takes them
   std::vector<std::int64_t> workers{2}, seeds{1};
   std::int64_t repeats = 1;    // of the same seed: for times
-  std::string reference_link;  // the reference runs on this one, where its result is the same on all; empty: on each
+  std::string reference_link;  // the reference runs on this link only, if its result is the same on all; empty: on each
   std::optional<double> target, limit;
-  std::map<std::string, double> limits;  // by contender, before `limit`
+  std::map<std::string, double> limits;  // by contender; take precedence over `limit`
   std::vector<Claim> claims;
 
   std::vector<std::string> contenders() const;  // strategies, then peers
@@ -65,8 +65,8 @@ std::vector<GridSpec> read_spec(const std::filesystem::path& file);
 
 double parse_target(std::string_view text);  // "85%" is 0.85, "1.9" is 1.9
 
-// Keeps the strategies that are named, in full or without their options, beside the reference, and the claims that are
-// about these alone. ConfigError where there is none of a name.
+// Keeps the named strategies (with or without their options), the reference, and the claims that are about these alone.
+// ConfigError for a name that does not exist.
 void keep_strategies(GridSpec& grid, const std::vector<std::string>& names);
 
 std::string strategy_name(const std::string& contender);  // "lags" of "lags:density=0.01"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the columns of a comparison say, as plain text: for the Markdown table and for the page alike. A value that is
-// not known is a dash.
+// What the columns of a comparison say, as plain text: for both the Markdown table and the page. An unknown value is a
+// dash.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@
 namespace slipstream {
 
 std::string score_text(const RowResult& row);                         // "84.30 %" or "1.9628"
-std::string score_range(const RowResult& row);                        // "84.10–84.52", empty of one cell
+std::string score_range(const RowResult& row);                        // "84.10–84.52", empty for one cell
 std::string difference_text(const RowResult& row);                    // "-0.18" or "+1.13 %"
-std::string step_range(const RowResult& row);                         // "81.2–90.3", empty of one cell
+std::string step_range(const RowResult& row);                         // "81.2–90.3", empty for one cell
 std::string ratio_text(double ratio);                                 // "1.52 ×"
 std::string target_text(const GridSpec& grid, const RowResult& row);  // "12.3 s", "not reached", "12.3 s (2 of 3)"
 std::string target_name(const GridSpec& grid);                        // "85 %" or "1.9"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The results of a comparison as files: results.md for people, results.json for programs, report.html for both eyes. In
-// all of them a speed stands beside the result it was bought with, and failures are listed with their causes.
+// The results of a comparison as files: results.md for people, results.json for programs, report.html with charts. In
+// all of them a speed is shown beside the result it was bought with, and failures are listed with their causes.
 #pragma once
 
 #include <filesystem>

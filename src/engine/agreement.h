@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Agreement: what all ranks of a job must have been given alike, compared before anything depends on it. Ranks that
-// differ in an option would send messages of different sizes, hang or train nonsense; here they learn which option it is.
+// Agreement: what must be equal on all ranks of a job, compared before anything depends on it. Ranks that differ in an
+// option would send messages of different sizes, hang or train nonsense; here they learn which option differs.
 #pragma once
 
 #include <slipstream/base/option.h>
@@ -19,11 +19,11 @@ struct Fact {
 
 using Facts = std::vector<Fact>;
 
-// One fact for every option, in the order it was described.
+// Adds one fact for every option, in the order in which the options were described.
 void add_options(Facts& facts, const OptionSet& options);
 
-// A collective. Throws on all ranks the same ConfigError where any rank's facts are not those of rank 0: it names the
-// first fact in which they differ, both values and both ranks. `remedy` says what to do.
+// A collective. Throws the same ConfigError on all ranks where any rank's facts differ from rank 0's: it names the
+// first fact that differs, both values and both ranks. `remedy` says what to do.
 void require_same(Fabric& net, const Facts& mine, const std::string& remedy);
 
 }  // namespace slipstream

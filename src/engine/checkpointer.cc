@@ -86,7 +86,7 @@ bool Checkpointer::due(std::int64_t done) const {
 
 void Checkpointer::save(std::int64_t done, const Snapshot& snapshot) {
   finish();
-  if (asking_) heed();  // reports of before say nothing of what begins here
+  if (asking_) heed();  // its reports are older than this checkpoint
   saved_at_ = done;
   began_s_ = net_.clock().now();
   options_.seconds_before = 0;
@@ -96,7 +96,7 @@ void Checkpointer::save(std::int64_t done, const Snapshot& snapshot) {
   StateArchive own = std::move(copy_), shared;
   own.forget();
   snapshot(own);
-  if (net_.rank() == 0) {  // before the gather, after which the others write
+  if (net_.rank() == 0) {  // before the gather, because the others write after it
     try {
       begin_checkpoint(options_.folder, done);
     } catch (const std::exception& e) {
@@ -137,7 +137,7 @@ Checkpointer::Report Checkpointer::report() const {
   return mine;
 }
 
-// Reports of all ranks, to be heeded later.
+// Gathers reports of all ranks, to be read by heed() later.
 void Checkpointer::ask(std::int64_t done) {
   asked_at_ = done - saved_at_;
   mine_ = report();
@@ -160,9 +160,9 @@ void Checkpointer::heed() {
   failed_ = std::any_of(all_.begin(), all_.end(), at(Stage::kFailed));
   if (!failed_ && !std::all_of(all_.begin(), all_.end(), at(Stage::kDurable))) return;
   under_way_ = false;
-  join();  // it has ended, unless another rank's failed
+  join();  // it has ended, except where another rank's has failed
   if (failed_) {
-    // Where rank 0 could not write it tells why; the others have hardly another reason.
+    // If rank 0 could not write, it tells why; the others hardly have another reason.
     if (options_.warn && (net_.rank() == 0 || (!error_.empty() && all_[0].stage != Stage::kFailed))) {
       options_.warn(fmt::format("the checkpoint of step {} was not written{}; training goes on", saved_at_,
                                 error_.empty() ? " by all ranks" : ": " + error_));

@@ -28,13 +28,13 @@ class Stopwatch {
   double start_;
 };
 
-// Where the engine clips, nobody else does.
+// The optimizer must not clip again where the engine clips.
 OptimizerOptions without_own_clip(OptimizerOptions optimizer, const Strategy& strategy) {
   if (strategy.clips_own()) optimizer.clip_norm = 0.0;
   return optimizer;
 }
 
-// The rule for a model whose bytes count so many times.
+// The rule for a stand-in, each of whose bytes counts `bytes_scale` times.
 BucketRule of_stand_in(BucketRule rule, double bytes_scale) {
   const auto fewer = [bytes_scale](std::size_t bytes) {
     return static_cast<std::size_t>(static_cast<double>(bytes) / bytes_scale);
@@ -42,7 +42,7 @@ BucketRule of_stand_in(BucketRule rule, double bytes_scale) {
   return {fewer(rule.first_bytes), fewer(rule.bytes)};
 }
 
-// Its slots' names, in the order backward reaches them; of more than two the first and the last.
+// The names of its slots, in the order backward reaches them; of more than two, the first and the last.
 std::string layers_of(const Bucket& bucket, const FlatModel& model) {
   if (bucket.first_slot == bucket.end_slot) return "nothing";
   const std::string& first = model.slots()[bucket.end_slot - 1].name;
@@ -104,7 +104,7 @@ Engine::Engine(Fabric& world, FlatModel& model, std::unique_ptr<Strategy> strate
   set_lr();
   const double began = world.clock().now();
   strategy_->on_start(step_);
-  rate_of_ = -1;  // it may have changed by the first step
+  rate_of_ = -1;  // the rate may have changed by the first step
   if (options.brings != nullptr) adopt(*options.brings, options.meeting);
   if (!servers.empty()) servers.give_to(*strategy_);
   step_began_ = world.clock().now();
@@ -124,7 +124,7 @@ const StepRecord& Engine::step(double loss) {
     strategy_->on_step(step_);
     note_work(WorkRecord::Kind::kStep, {}, began);
   }
-  double agreeing_seconds = 0;  // nearly always nothing; a wait here is for a peer that is far behind
+  double agreeing_seconds = 0;  // nearly always 0; otherwise a peer is far behind
   bool news = false;
   {
     const Stopwatch watch(clock, agreeing_seconds);
@@ -170,7 +170,7 @@ void Engine::finish() {
     refuse_divergence();
   }
   const double began = world_.clock().now();
-  strategy_->on_finish(step_);  // of no step: the rate stays that of the last one
+  strategy_->on_finish(step_);  // belongs to no step: the rate is still the last step's
   leave(stopped_ ? Goodbye::kStopped : Goodbye::kDone);
   finish_ = record_of(began, world_.clock().now(), net_.take());
 }
@@ -188,7 +188,7 @@ Holdings Engine::release(bool in_order) {
     if (strategy_->needs_servers()) servers = ServerBooks::of(*strategy_, model_.count());
     leave(Goodbye::kRegroups);
     float all = 1;
-    world_.sum(std::span(&all, 1)).wait();  // who is quicker must not be gone while others still need it
+    world_.sum(std::span(&all, 1)).wait();  // a fast rank must not leave while others still need it
   }
   Holdings mine{.steps = t(), .rank = world_.rank(), .workers = world_.size(), .group = group_};
   mine.servers = std::move(servers);
@@ -203,7 +203,7 @@ Holdings Engine::release(bool in_order) {
   return mine;
 }
 
-// What this worker brought, and the source's optimizer. A collective.
+// Restores what this worker brought, and takes the source's optimizer. A collective.
 void Engine::adopt(const Holdings& mine, const Meeting& meeting) {
   if (meeting.first) return;
   const std::int64_t first = first_;
@@ -214,7 +214,7 @@ void Engine::adopt(const Holdings& mine, const Meeting& meeting) {
   FromSource taken(world_, meeting.source);
   optimizer_->visit(taken);
   visit(taken);
-  first_ = first;  // this group's, not the last one's
+  first_ = first;  // keep this group's own value
   const auto owed = strategy_->owed();
   if (mine.owed.size() == owed.size()) {
     vec::copy(owed, std::span(mine.owed));
@@ -241,7 +241,7 @@ void Engine::visit(StateVisitor& v) {
 void Engine::go_on_from(std::int64_t t) {
   step_.t = t - first_;
   step_began_ = world_.clock().now();
-  net_.take();  // what restoring sent is no step's
+  net_.take();  // traffic of restoring counts for no step
 }
 
 void Engine::set_lr() {
@@ -281,7 +281,7 @@ void Engine::note_work(WorkRecord::Kind kind, std::string_view bucket, double be
   work_.push_back({kind, bucket, began, net_.clock().now()});
 }
 
-// What the meter and the clock know; the split of the rest is step()'s.
+// What the meter and the clock know; step() splits up the rest.
 StepRecord Engine::record_of(double began, double ended, const Traffic& traffic) const {
   StepRecord record{.t = t(), .lr = optimizer_->lr(), .seconds = ended - began};
   record.exposed_seconds = traffic.exposed_seconds;
@@ -316,10 +316,10 @@ bool Engine::exchange_health() {
   return health_->exchange(step_.t, report_);
 }
 
-// All ranks see the same reports, so all stop here or none.
+// All ranks see the same reports, so either all stop here or none.
 void Engine::refuse_divergence() {
   const auto& reports = health_->reports();
-  // The trouble of one rank is soon everybody's: the earliest report names its origin.
+  // A loss that is not finite soon spreads to all ranks: the earliest report names where it began.
   const auto when = [](const Health::Report& r) { return r.bad_step < 0 ? INT64_MAX : r.bad_step; };
   const auto first =
       std::min_element(reports.begin(), reports.end(), [&](const auto& a, const auto& b) { return when(a) < when(b); });
@@ -342,7 +342,7 @@ void Engine::heed_stop() {
     if (reports[r].wants_stop != 0) asked.push_back(r);
   }
   if (asked.empty()) return;
-  if (stop_ != nullptr) stop_->store(false, std::memory_order_relaxed);  // spent: a later job is not meant
+  if (stop_ != nullptr) stop_->store(false, std::memory_order_relaxed);  // used up: it must not stop a later job
   stopped_ = true;
   fail<Interrupted>("stopped after step {}, as rank{} {} {} asked to", t(), asked.size() > 1 ? "s" : "",
                     fmt::join(asked, ", "), asked.size() > 1 ? "were" : "was");

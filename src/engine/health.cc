@@ -26,7 +26,7 @@ bool Health::exchange(std::int64_t t, const Report& mine) {
 }
 
 void Health::conclude(const Report& mine) {
-  gather_.wait();  // older reports: those of now hold all they say
+  gather_.wait();  // older reports: the new ones include what they say
   mine_ = mine;
   net_.gather(std::as_bytes(std::span(&mine_, 1)), std::as_writable_bytes(std::span(all_))).wait();
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Health: how the ranks of a job agree, without waiting, that training has gone wrong or shall stop. Every few steps
+// Health: how the ranks of a job agree, without waiting, that training has gone wrong or should stop. Every few steps
 // each rank contributes a small record to a gather; it is read when the next one is due, so nobody waits unless a peer
-// is that far behind. All ranks read the same records, hence reach the same verdict at the same step. The interval
-// itself is agreed in this way: about a second's worth of steps.
+// is that far behind. All ranks read the same records and so reach the same verdict at the same step. They agree on the
+// interval in the same way: about a second's worth of steps.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
@@ -28,10 +28,10 @@ class Health {
 
   explicit Health(Fabric& net) : net_(net), all_(static_cast<std::size_t>(net.size())) {}
 
-  bool due(std::int64_t t) const { return t >= due_; }  // exchange() hands in a report
-  // True when new reports of all ranks are in (see reports()). Call once a step, with the same t on all ranks.
+  bool due(std::int64_t t) const { return t >= due_; }  // is the next exchange() one that sends a report?
+  // True when new reports of all ranks have come (see reports()). Call once a step, with the same t on all ranks.
   bool exchange(std::int64_t t, const Report& mine);
-  // Waits until the reports that all ranks hand in now are there: for the end of a run, which no exchange follows.
+  // Exchanges reports once more and waits for them: for the end of a run, which no further exchange follows.
   void conclude(const Report& mine);
   const std::vector<Report>& reports() const { return all_; }
 

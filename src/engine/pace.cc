@@ -12,7 +12,8 @@
 namespace slipstream {
 namespace {
 
-// Each tag has one kind of sender, as messages are numbered by tag: training threads ask and tell, I/O threads answer.
+// Each tag has one kind of sender, since messages are numbered by tag: training threads ask and tell, I/O threads
+// answer.
 constexpr Tag kAskTag = 0x40000020, kAnswerTag = 0x40000021, kTellTag = 0x40000022;
 
 }  // namespace
@@ -31,7 +32,7 @@ Pace::Letter Pace::Letter::unpack(const LetterHead& head) {
 
 Pace::Pace(Fabric& net)
     : net_(net), heard_(static_cast<std::size_t>(net.size())), asked_(static_cast<std::size_t>(net.size())) {
-  // Rounds are numbered from rank 0's time on, in ns: above those of any session before on the same fabric.
+  // Rounds are numbered from rank 0's time in ns on: above those of any earlier session on the same fabric.
   const auto now = static_cast<std::int64_t>(net.clock().now() * 1e9);
   std::vector<std::int64_t> all(heard_.size());
   net.gather(std::as_bytes(std::span(&now, 1)), std::as_writable_bytes(std::span(all))).wait();
@@ -46,7 +47,7 @@ void Pace::begins(std::int64_t t) {
   std::vector<int> curious;
   {
     const std::lock_guard lock(mutex_);
-    if (ended_) return;  // a step of others
+    if (ended_) return;  // a step of other ranks
     begun_ = latest_ = t;
     for (int r = 0; r < net_.size(); ++r) {
       const Asked& asked = asked_[static_cast<std::size_t>(r)];
@@ -62,7 +63,7 @@ bool Pace::someone_goes_on(std::int64_t t) {
   for (int r = 0; r < net_.size(); ++r) {
     if (std::any_of(heard_.begin(), heard_.end(), goes_on)) return true;
     if (r == net_.rank()) continue;
-    // Whoever has not begun step t yet comes to do so or to end without us: we have taken part in all steps before.
+    // A rank that has not begun step t will begin or end without us, because we took part in all steps before.
     const Heard& heard = heard_[static_cast<std::size_t>(r)];
     while (!heard.ended && !goes_on(heard)) hear(r);
   }
@@ -71,7 +72,7 @@ bool Pace::someone_goes_on(std::int64_t t) {
   return false;
 }
 
-// Says so to everybody, once in a round.
+// Tells everybody, once in a round, that this rank has ended.
 void Pace::end(std::int64_t t) {
   std::vector<int> curious;
   {
@@ -87,7 +88,7 @@ void Pace::end(std::int64_t t) {
   }
 }
 
-// Once all peers, of whom we know that they have ended, were answered: nobody may need us any more.
+// All peers have ended. Begins the next round once all of them were answered, since then nobody needs us any more.
 void Pace::begin_round() {
   heard_.assign(heard_.size(), {});
   std::unique_lock lock(mutex_);
@@ -102,13 +103,13 @@ void Pace::begin_round() {
   ended_ = false;
 }
 
-// The next letter of a peer.
+// Receives the next letter of a peer.
 void Pace::hear(int peer) {
   Heard& heard = heard_[static_cast<std::size_t>(peer)];
   LetterHead head;
   net_.recv(peer, heard.answered ? kTellTag : kAnswerTag, head).wait();
   const Letter letter = Letter::unpack(head);
-  if (letter.round != round_) return;  // of a session that was given up
+  if (letter.round != round_) return;  // from an abandoned session
   heard.answered = true;
   heard.ended = letter.ended != 0;
   heard.begun = letter.step;
@@ -129,10 +130,10 @@ void Pace::arrived(int from, Tag, const LetterHead& head, std::span<const std::b
   Letter answer{.round = letter.round};
   {
     const std::lock_guard lock(mutex_);
-    if (letter.round < round_ || from >= net_.size()) return;  // of a session that was given up; of a server
+    if (letter.round < round_ || from >= net_.size()) return;  // from an abandoned session, or a server
     asked_[static_cast<std::size_t>(from)] = {letter.round, letter.step};
     answer.step = begun_;
-    // A rank that is a round ahead asks about the next one: there we have not ended yet.
+    // A rank that is one round ahead asks about that round, in which we have not ended yet.
     answer.ended = ended_ && letter.round == round_ ? 1 : 0;
     changed_.notify_all();
   }

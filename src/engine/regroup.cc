@@ -33,7 +33,7 @@ Meeting meet(Fabric& net, const Holdings& mine) {
     if (one.steps < 0 || one.group != furthest->group || !here.insert(one.rank).second) ++meeting.joined;
   }
   meeting.lost = static_cast<int>(furthest->workers) - static_cast<int>(here.size());
-  // What the source knew of the others; everybody writes the same to its ledger.
+  // What the source knew about the others, so that all write the same to their ledgers.
   double squares = 0;
   for (std::size_t r = 0; r < mine.norms.size(); ++r) {
     if (here.count(static_cast<std::int64_t>(r)) == 0) squares += mine.norms[r] * mine.norms[r];

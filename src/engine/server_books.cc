@@ -68,7 +68,7 @@ bool ServerBooks::share(Fabric& net, const OptimizerOptions& optimizer, std::siz
   for (const std::string& name : layout.fields) {
     auto& field = fields_[name];
     field.resize(count);
-    net.sum(field).wait();  // each place is known to one rank, and zero elsewhere
+    net.sum(field).wait();  // each element is known to one rank and zero on the others
   }
   for (const std::string& name : layout.integers) {
     const auto all = of_all(integers_[name]);

@@ -38,14 +38,15 @@ std::string first_line(const std::string& text) {
 
 constexpr Tag kStoreTag = 0x40000010;
 
-// Where Gloo's ranks tell each other their addresses: what one sets, all have. Over the mesh, so that nobody else can.
+// Where Gloo's ranks tell each other their addresses: what one sets, all have. Goes over the mesh, so that no stranger
+// can.
 class MeshStore final : public c10d::Store, public Listener {
  public:
   MeshStore(MeshFabric& net, double timeout_seconds) : c10d::Store(to_millis(timeout_seconds)), net_(net) {
     net.listen(kStoreTag, this);
   }
   ~MeshStore() override { net_.listen(kStoreTag, nullptr); }
-  // Pure since torch 2.9, unknown before.
+  // Pure virtual since torch 2.9, absent before.
   c10::intrusive_ptr<c10d::Store> clone() { return c10::intrusive_ptr<c10d::Store>::reclaim_copy(this); }  // NOLINT
 
   void set(const std::string& key, const Bytes& value) override {
@@ -118,7 +119,7 @@ class MeshStore final : public c10d::Store, public Listener {
   std::optional<std::string> failure_;
 };
 
-// One sum. Its end is reported by a thread of Gloo's, under the mesh's mutex.
+// One sum. A thread of Gloo reports its end, under the mesh's mutex.
 class C10dSum final : public Operation {
  public:
   C10dSum(std::shared_ptr<MeshCore> mesh, c10d::ProcessGroupGloo& group, std::span<float> values)
@@ -141,7 +142,7 @@ class C10dSum final : public Operation {
       report(std::string(e.what()) + " ");
     }
   }
-  ~C10dSum() override {  // Gloo uses the memory until its own end, which its timeout brings
+  ~C10dSum() override {  // Gloo uses the memory until it ends the sum, at the latest by its timeout
     std::unique_lock lock(mesh_->mutex);
     mesh_->changed.wait(lock, [this] { return ending_->finished; });
   }
@@ -154,7 +155,7 @@ class C10dSum final : public Operation {
     mesh_->waiting_for.clear();
     mesh_->patience.waited_until(mesh_->clock.now());
     if (ending_->finished && ending_->error.empty()) return;
-    // The mesh knows better who is to blame: it has a moment to say so.
+    // The mesh knows better who is to blame: give it a moment to say so.
     mesh_->changed.wait_for(lock, std::chrono::seconds(2), [this] { return mesh_->failure.has_value(); });
     if (!mesh_->failure) {
       const std::string text = fmt::format(
@@ -187,7 +188,8 @@ class C10dSum final : public Operation {
 class C10dSums final : public C10dEngine {
  public:
   explicit C10dSums(MeshFabric& net) : mesh_(net.core()) {
-    // Gloo writes to sockets whose peer may just have died: without this the signal ends us before the error is known.
+    // Gloo writes to sockets whose peer may just have died: without this, SIGPIPE would end us before the error is
+    // reported.
     struct sigaction current = {};
     sigaction(SIGPIPE, nullptr, &current);
     if (current.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
@@ -225,13 +227,14 @@ class C10dSums final : public C10dEngine {
 
 #endif  // SLIPSTREAM_GLOO
 
-// Only a server needs libuv, and Debian's torch has none: it would refuse the default of torch 2.4 and later.
+// Only a server needs libuv. Debian's torch has none and would refuse the default of torch 2.4 and later.
 template <typename Options>
 void without_libuv(Options& options) {
   if constexpr (requires { options.useLibUV; }) options.useLibUV = false;
 }
 
-// c10d logs dozens of lines where our one says what is wrong: not in this scope, unless TORCH_CPP_LOG_LEVEL asks for them.
+// Keeps c10d from logging dozens of lines where our one line says what is wrong, unless TORCH_CPP_LOG_LEVEL asks for
+// them.
 class QuietC10d {
  public:
   QuietC10d() { set("FATAL"); }

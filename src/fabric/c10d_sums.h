@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EDGE 2, the second place that speaks torch: dense sums by libtorch's c10d (over Gloo), and the store that torchrun
+// EDGE 2, the second place that uses torch: dense sums by libtorch's c10d (over Gloo), and the store that torchrun
 // holds for its workers. No torch in this header.
 #pragma once
 
@@ -10,18 +10,18 @@
 
 namespace slipstream {
 
-// The fabric of this process: joins its job, through torchrun's store where there is one, and takes the engine for dense
+// The fabric of this process: joins its job, through torchrun's store if there is one, and uses the engine for dense
 // sums that at.sums names. Throws what MeshFabric does.
 std::unique_ptr<MeshFabric> join_fabric(const Rendezvous& at);
 
-// c10d's engine, over connections of its own that the ranks arrange through the mesh. Its messages, which block, are
-// there to be compared with ours.
+// c10d's engine, over connections of its own that the ranks arrange through the mesh. Its send and recv block; they are
+// only for comparisons with ours.
 class C10dEngine : public DenseSums {
  public:
   virtual void send(int to, std::span<const std::byte> bytes) = 0;
   virtual void recv(int from, std::span<std::byte> bytes) = 0;
 };
-bool c10d_sums_are_built();  // else the torch of this build has no headers of Gloo, and the next line throws ConfigError
+bool c10d_sums_are_built();  // if not, torch came without headers of Gloo, and the next function throws ConfigError
 std::unique_ptr<C10dEngine> make_c10d_sums(MeshFabric& net);  // all workers call it
 
 }  // namespace slipstream

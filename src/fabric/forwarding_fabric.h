@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ForwardingFabric: a Fabric that hands every call to another one. A base for those that change or watch a few of the
-// calls. The other one must outlive it.
+// ForwardingFabric: a Fabric that hands every call to another one, which must outlive it. A base for those that change
+// or watch a few of the calls.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>

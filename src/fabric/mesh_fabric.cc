@@ -45,21 +45,21 @@ MeshOptions mesh_options(const Rendezvous& at, const std::string& address) {
   return o;
 }
 
-// Waits for the others, so that nobody misses why we cannot join.
+// Joins only to tell the others why we cannot take part.
 void tell_early(const Rendezvous& at, const std::string& why) {
   MeshOptions o = mesh_options(at, "");
   o.early_failure = why;
   o.join_timeout_seconds = std::min(o.join_timeout_seconds, 5.0);
   try {
     const Mesh told(o);
-  } catch (const std::exception&) {  // what we came to say
+  } catch (const std::exception&) {  // our own message comes back
   }
 }
 
-// One that nobody can reach, say because of a firewall, must not keep the others from going on.
+// A newcomer that nobody can reach, because of a firewall, for example, must not keep the others from going on.
 constexpr int kTriesOfNewcomer = 3;
 
-// Of an elastic job a group may fail before it has met: the rendezvous forms another.
+// In an elastic job a group may fail before all are connected: the rendezvous forms another.
 std::unique_ptr<Mesh> met(const MeshOptions& options, int tries) {
   for (int left = tries;; --left) {
     try {
@@ -142,7 +142,7 @@ InFlight MeshFabric::sum(std::span<float> values, Wire wire) {
   const auto messages = MeshSum::messages(values.size(), size());
   const std::uint64_t own = messages[static_cast<std::size_t>(rank())];
   const auto reduce = reserve(kReduceTag, messages, own);
-  // Results go the other way: ours to everybody, each owner's to us.
+  // Results go the other way: ours to all ranks, each owner's to us.
   MessageNumbers spread;
   for (int r = 0; r < size(); ++r) {
     std::uint64_t& send = *numbers(true, r, kSpreadTag);

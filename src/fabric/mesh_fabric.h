@@ -2,7 +2,7 @@
 //
 // MeshFabric: the real wire. Everything runs on the mesh (wire/mesh.h): gathers and short sums in one exchange, long
 // sums as reduce-scatter and all-gather by direct exchange, in pieces and in rank order (mesh_sum.h), messages eagerly.
-// Dense fp32 sums may be left to another engine (DenseSums): c10d's, see c10d_sums.h. No torch here.
+// Dense fp32 sums may go to another engine (DenseSums): c10d's, see c10d_sums.h. No torch here.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
@@ -27,8 +27,8 @@ class DenseSums {
 
 class MeshFabric final : public Fabric {
  public:
-  // Blocks until all have joined. Throws FabricError naming who did not, ConfigError for a port in use.
-  // Where this process hosts the rendezvous, `publish` is told its port before anybody is waited for.
+  // Blocks until all have joined. Throws FabricError naming the ranks that did not, ConfigError for a port in use. If
+  // this process hosts the rendezvous, `publish` gets its port before anybody is waited for.
   explicit MeshFabric(const Rendezvous& rendezvous, const std::function<void(int port)>& publish = {});
   ~MeshFabric() override;
 
@@ -49,13 +49,13 @@ class MeshFabric final : public Fabric {
   void holds_training() override;
   bool somebody_waits_to_join() const override { return mesh_->somebody_waits_to_join(); }
 
-  // From now on dense fp32 sums that are not short are this engine's.
+  // From now on this engine does all dense fp32 sums except short ones.
   void use(std::unique_ptr<DenseSums> sums) { dense_ = std::move(sums); }
   const Rendezvous& at() const { return at_; }
   bool serves() const { return rank() >= size(); }
   std::shared_ptr<MeshCore> core() { return mesh_->shared(); }
   const Mesh& mesh() const { return *mesh_; }
-  // Which way the data goes, for people: "10.88.0.1 on e0".
+  // The address and interface that data goes through, for people: "10.88.0.1 on e0".
   const std::string& interface() const { return interface_; }
 
  private:
@@ -65,7 +65,7 @@ class MeshFabric final : public Fabric {
   SteadyClock clock_;
   bool holds_ = false;
   std::string address_, interface_;
-  std::unique_ptr<Hub> hub_;  // where this process is the rendezvous: until all have joined; of an elastic job, always
+  std::unique_ptr<Hub> hub_;  // if this process is the rendezvous: until all have joined; in an elastic job, always
   std::unique_ptr<Mesh> mesh_;
   std::unique_ptr<DenseSums> dense_;
   std::map<std::tuple<bool, int, Tag>, std::uint64_t> numbers_;  // of the next message, by direction, peer and tag

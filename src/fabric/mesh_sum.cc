@@ -66,7 +66,7 @@ void MeshExchange::exchange(int size, std::span<const std::byte> mine, std::span
   std::vector<MeshCommand> commands;
   commands.reserve(2 * pairs(size));
   std::size_t next = 0;
-  for (int i = 1; i < size; ++i) {  // each begins with its neighbour: no rank is everybody's first
+  for (int i = 1; i < size; ++i) {  // begin with the next rank: no rank is everybody's first
     const int peer = (rank + i) % size;
     const auto r = static_cast<std::size_t>(peer);
     set(next, peer, tag, numbers.receive[r], all.subspan(r * mine.size(), mine.size()));
@@ -141,7 +141,7 @@ MeshCommand PairSum::receive(std::size_t c) {
 }
 
 void PairSum::add_up(std::size_t c) {
-  if (wire_ == Wire::kFp32) return vec::add(chunk(c), as_floats(incoming(c)));  // of two the order does not matter
+  if (wire_ == Wire::kFp32) return vec::add(chunk(c), as_floats(incoming(c)));  // for two, order does not matter
   const std::span<float> total = std::span(total_).first(chunk(c).size());
   add_from_wire(wire_, outgoing(c), total, true);
   add_from_wire(wire_, incoming(c), total, false);
@@ -153,7 +153,7 @@ bool PairSum::advance(Transfer& transfer) {
   const std::size_t c = index_of(transfer) % chunks_;
   if (--missing_[c] > 0) return false;
   add_up(c);
-  if (c + kSumAhead < chunks_) {  // its slot is free
+  if (c + kSumAhead < chunks_) {  // its slot is free again
     const MeshCommand next = receive(c + kSumAhead);
     start(std::span(&next, 1));
   }
@@ -170,7 +170,7 @@ std::vector<std::uint64_t> MeshSum::messages(std::size_t count, int size) {
   return chunks;
 }
 
-// Transfers, by rank r from first_[r] on: for another owner r, c sends to it, then c receives of its results; for
+// Transfers of rank r, from first_[r] on: for another owner r, c sends to it, then c receives of its results; for
 // ourselves, by chunk and peer, a receive and then a send.
 MeshSum::MeshSum(std::shared_ptr<MeshCore> mesh, int size, std::span<float> values, Wire wire,
                  const MessageNumbers& reduce, const MessageNumbers& spread)
@@ -241,7 +241,7 @@ std::span<std::byte> MeshSum::scratch(std::size_t c, int from, std::size_t count
   return std::span(scratch_).subspan(place * kSumChunk * width_, count * width_);
 }
 
-// Receives of what the others have to add to our chunk c.
+// Posts receives of what the others add to our chunk c.
 void MeshSum::post(std::size_t c, std::vector<MeshCommand>& commands) {
   const auto self = static_cast<std::size_t>(rank_);
   const Range range = chunk(rank_, c);
@@ -258,7 +258,7 @@ void MeshSum::add_up(std::size_t c) {
   const Range range = chunk(rank_, c);
   const std::size_t count = range.end - range.begin;
   const std::span<float> own = values_.subspan(range.begin, count);
-  if (size_ == 2 && wire_ == Wire::kFp32) {  // of two the order does not matter
+  if (size_ == 2 && wire_ == Wire::kFp32) {  // for two, order does not matter
     vec::add(own, as_floats(scratch(c, 1 - rank_, count)));
   } else {
     const std::span<float> total = std::span(total_).first(count);
@@ -279,7 +279,7 @@ bool MeshSum::advance(Transfer& transfer) {
   const std::size_t t = index_of(transfer);
   if (transfer.tag == kSpreadTag && transfer.peer != rank_) {
     const auto r = static_cast<std::size_t>(transfer.peer);
-    const bool result = t >= first_[r] && t < first_[r] + 2 * chunks_[r];  // else our own result has left
+    const bool result = t >= first_[r] && t < first_[r] + 2 * chunks_[r];  // otherwise our own result has left
     if (result && wire_ != Wire::kFp32) {
       const Range range = chunk(transfer.peer, t - first_[r] - chunks_[r]);
       wire_decode(wire_, as_halves(std::span<const std::byte>(memory(range))),
@@ -288,7 +288,7 @@ bool MeshSum::advance(Transfer& transfer) {
     return complete;
   }
   const bool ours = t >= first_[self] && t < first_[self] + 2 * chunks_[self] * pairs(size_);
-  if (!ours) return complete;  // what we had to add to another's chunk has left
+  if (!ours) return complete;  // our contribution to another rank's chunk has left
   const std::size_t c = (t - first_[self]) / 2 / pairs(size_);
   if (--missing_[c] > 0) return complete;
   add_up(c);

@@ -2,17 +2,18 @@
 //
 // Sums over the mesh, in rank order, so that the result is the same bits everywhere and from run to run.
 //
-// MeshExchange: everybody sends everything to everybody, one delay. With values it is a short sum, without a gather.
+// MeshExchange: everybody sends everything to everybody, one delay. With values it is a short sum, without values a
+// gather.
 //
-// PairSum: of two ranks each sends the other everything, in chunks, and adds a chunk once the other's has come and its own
-// has left: one delay, and as many bytes as by halves.
+// PairSum: for two ranks. Each sends the other everything, in chunks, and adds a chunk once the other's has come and
+// its own has left: one delay, and as many bytes as by halves.
 //
 // MeshSum: rank r owns the r-th share of the vector. Everybody sends each owner its share, in chunks; the owner adds a
-// chunk once all have come and sends the result to all: two delays, 2 (P-1)/P of the bytes each way. Chunks of which
-// receives are posted ahead are few, so the memory for what others send is small whatever the vector's size. With 16
-// bits values are rounded once, added as floats, and the result is rounded once more.
+// chunk once all parts of it have come and sends the result to all: two delays, 2 (P-1)/P of the bytes each way.
+// Receives are posted for a few chunks ahead only, so the memory for what others send is small whatever the vector's
+// size. With 16 bits, values are rounded once, added as floats, and the result is rounded once more.
 //
-// The adding is done on the mesh's I/O thread, as chunks come in.
+// The mesh's I/O thread does the additions, as chunks come in.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
@@ -28,7 +29,7 @@ namespace slipstream {
 inline constexpr Tag kGatherTag = 0x40000001, kShortSumTag = 0x40000002, kReduceTag = 0x40000003,
                      kSpreadTag = 0x40000004, kPairTag = 0x40000005;
 
-// First numbers of an operation's messages to and from each rank, under each of its tags.
+// Numbers of an operation's first messages to and from each rank, for each of its tags.
 struct MessageNumbers {
   std::vector<std::uint64_t> send, receive;  // by rank
 };
@@ -50,11 +51,11 @@ class MeshExchange final : public Pending {
 
   std::span<float> values_;  // empty: a gather
   Wire wire_ = Wire::kFp32;
-  std::size_t left_ = 0;  // transfers; the I/O thread's
+  std::size_t left_ = 0;  // transfers; I/O thread only
   std::vector<std::byte> all_, mine_;
 };
 
-// Of PairSum and MeshSum.
+// For PairSum and MeshSum.
 inline constexpr std::size_t kSumChunk = 32 << 10;  // values
 inline constexpr std::size_t kSumAhead = 8;         // chunks whose receives are posted
 
@@ -83,8 +84,8 @@ class PairSum final : public Pending {
   std::vector<std::uint16_t> halves_;  // what leaves, with 16 bits
   std::vector<std::byte> scratch_;     // what comes, by slot
   std::vector<float> total_;           // of one chunk, with 16 bits
-  std::vector<int> missing_;           // of each chunk: transfers that have not ended; the I/O thread's
-  std::size_t left_ = 0;               // chunks; the I/O thread's
+  std::vector<int> missing_;           // by chunk: transfers that have not ended; I/O thread only
+  std::size_t left_ = 0;               // chunks; I/O thread only
 };
 
 class MeshSum final : public Pending {
@@ -101,7 +102,7 @@ class MeshSum final : public Pending {
     std::size_t begin = 0, end = 0;
   };
   Range chunk(int owner, std::size_t c) const;
-  std::span<std::byte> memory(Range range);  // on the wire: the values themselves, or their 16-bit form
+  std::span<std::byte> memory(Range range);  // as on the wire: the values themselves, or their 16-bit form
   std::span<std::byte> scratch(std::size_t c, int from, std::size_t count);
   void post(std::size_t c, std::vector<MeshCommand>& commands);
   void add_up(std::size_t c);
@@ -112,14 +113,14 @@ class MeshSum final : public Pending {
   const Wire wire_;
   const std::size_t share_;
   const std::size_t width_;            // bytes of a value on the wire
-  std::vector<std::uint16_t> halves_;  // the vector with 16 bits
+  std::vector<std::uint16_t> halves_;  // the vector in 16 bits
   std::vector<std::byte> scratch_;     // by slot and rank
   std::vector<float> total_;           // of one chunk
-  std::vector<std::size_t> chunks_;    // of each owner
-  std::vector<std::size_t> first_;     // of each rank: its first transfer
-  std::vector<int> missing_;           // of each of our chunks: contributions that have not come
+  std::vector<std::size_t> chunks_;    // by owner
+  std::vector<std::size_t> first_;     // by rank: its first transfer
+  std::vector<int> missing_;           // by own chunk: contributions that have not come
   const MessageNumbers reduce_, spread_;
-  std::size_t left_ = 0;  // transfers that have not ended; the I/O thread's
+  std::size_t left_ = 0;  // transfers that have not ended; I/O thread only
 };
 
 }  // namespace slipstream

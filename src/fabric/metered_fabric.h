@@ -5,9 +5,9 @@
 // strategies carry no timers.
 //
 // Bytes of a collective are those its algorithm moves: a sum is a reduce-scatter and an all-gather, 2 (P-1)/P of the
-// data each way (with 16 bits of P equal shards; a short sum, which goes whole to everybody, counts the same); a gather
-// sends its own part to P-1 others. What stays in the same process is on no wire: it counts as time, not as bytes. Time during which several operations are on the
-// wire counts once.
+// data each way (with 16 bits, of P equal shards; a short sum, which goes whole to everybody, counts the same); a
+// gather sends its own part to P-1 others. Data that stays in the same process uses no wire: it counts as time, not as
+// bytes. Time during which several operations are on the wire counts once.
 #pragma once
 
 #include <cstdint>
@@ -23,13 +23,13 @@ struct OperationRecord {
   std::string_view kind;                  // "sum", "gather", "send", "recv"
   double bytes = 0;                       // of the caller's data
   double started = 0, finished = 0;       // on the wire
-  double wait_began = 0, wait_ended = 0;  // blocked; equal where nothing was waited for
-  bool background = false;                // on the lane that all others overtake
+  double wait_began = 0, wait_ended = 0;  // blocked; equal if nothing was waited for
+  bool background = false;                // on the background lane
 };
 
-// A stretch of the worker's own time, on the same clock: who meters the traffic also knows what it stood beside.
+// A stretch of the worker's own work, on the same clock as the traffic.
 struct WorkRecord {
-  // The loop's forward passes, where it tells of them; the strategy's two hooks; moving weights, inside of either.
+  // Forward passes, if the loop reports them; the strategy's two hooks; moving weights, inside a hook.
   enum class Kind { kForward, kBucket, kStep, kUpdate } kind;
   std::string_view bucket;  // its layers; lives as long as the engine
   double began = 0, ended = 0;
@@ -39,11 +39,11 @@ struct Traffic {
   double bytes_sent = 0, bytes_received = 0;
   double wire_seconds = 0;     // at least one operation was on the wire
   double exposed_seconds = 0;  // the worker was blocked
-  // The same of the background lane alone: how much of it is hidden is what it is there for.
+  // The same for the background lane alone, which exists to be hidden.
   double background_wire_seconds = 0, background_exposed_seconds = 0;
-  std::vector<OperationRecord> operations;  // those that ended
-  std::vector<WorkRecord> work;             // the engine's part
-  double ended = 0;                         // when the step was over; the engine's part
+  std::vector<OperationRecord> operations;  // those that have ended
+  std::vector<WorkRecord> work;             // filled in by the engine
+  double ended = 0;                         // when the step ended; filled in by the engine
 };
 
 class MeteredFabric final : public ForwardingFabric {
@@ -68,7 +68,7 @@ class MeteredFabric final : public ForwardingFabric {
   class Measured;
   struct Meter {
     Traffic traffic;
-    double counted_until = 0, background_counted_until = 0;  // wire time before this is already counted
+    double counted_until = 0, background_counted_until = 0;  // wire time before this is counted already
   };
   template <typename Start>
   InFlight measure(const OperationRecord& record, double sent, double received, Start start);

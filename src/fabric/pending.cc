@@ -105,11 +105,11 @@ void Pending::settle() noexcept {
   try {
     std::unique_lock lock(mesh_->mutex);
     if (finished_ || running_ == 0) return;
-    given_up_ = true;  // from now on nothing more is started
+    given_up_ = true;  // nothing more is started from now on
     lock.unlock();
     std::vector<MeshCommand> withdrawals;
     for (std::size_t i = 0; i < count_; ++i) withdrawals.push_back({MeshCommand::Kind::kWithdraw, &transfers_[i]});
-    start(withdrawals);  // and answered one by one: no command that names our memory is left behind
+    start(withdrawals);  // each is answered, so that no command with our memory is left
     lock.lock();
     waited_ = true;
     const std::chrono::duration<double> timeout(mesh_->patience.waiting());
@@ -125,7 +125,7 @@ void Pending::settle() noexcept {
           fmt::format("{} gave up a {} that {} did not take", mesh_->name(mesh_->rank()), what_, names(peers)));
       lock.lock();
     }
-  } catch (const std::exception&) {  // of the lock: there is nothing left to wait for
+  } catch (const std::exception&) {  // from the lock: there is nothing left to wait for
   }
 }
 

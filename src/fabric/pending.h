@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pending: an operation made of transfers of the mesh. It ends when all of them have, or with the job. wait() gives up,
-// for the whole job, where nothing of it moves for the timeout; it is woken once, not once per message.
+// Pending: an operation made of transfers of the mesh. It ends when all of them have, or with the job. If nothing of it
+// moves for the timeout, wait() gives up, for the whole job. It is woken once, not once per message.
 //
-// The destructor of the final class calls settle(): nobody touches the operation's memory afterwards, and it does not
-// wait longer than the timeout.
+// The destructor of the final class calls settle(): afterwards nobody touches the operation's memory. It waits no
+// longer than the timeout without progress.
 #pragma once
 
 #include <slipstream/fabric/in_flight.h>
@@ -26,7 +26,7 @@ class Pending : public Operation, public TransferOwner {
  protected:
   Pending(std::shared_ptr<MeshCore> mesh, std::string what, std::size_t transfers);
 
-  // The transfers there may be; set up by the final class.
+  // All transfers that may be needed; set up by the final class.
   Transfer& transfer(std::size_t i) { return transfers_[i]; }
   std::size_t index_of(const Transfer& t) const { return static_cast<std::size_t>(&t - transfers_.get()); }
   void set(std::size_t i, int peer, Tag tag, std::uint64_t number, std::span<std::byte> bytes,
@@ -35,8 +35,8 @@ class Pending : public Operation, public TransferOwner {
   void start(std::span<const MeshCommand> commands);  // from any thread
   void settle() noexcept;
 
-  // On the I/O thread, after each transfer that arrived. May start more; true where the operation is complete once all
-  // that was started has ended.
+  // Called on the I/O thread after each transfer that arrived. May start more; true if the operation is complete once
+  // everything that was started has ended.
   virtual bool advance(Transfer&) { return true; }
 
   MeshCore& mesh() { return *mesh_; }
@@ -45,7 +45,7 @@ class Pending : public Operation, public TransferOwner {
   void ended(Transfer& transfer, bool arrived) final;
   std::string what() const final { return what_; }
   std::uint64_t progress() const;
-  std::vector<int> awaited() const;  // those who owe us something, with the mutex held
+  std::vector<int> awaited() const;  // peers that still owe us something; call it with the mutex held
   std::string names(const std::vector<int>& peers) const;
 
   const std::shared_ptr<MeshCore> mesh_;

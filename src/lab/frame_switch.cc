@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::uint64_t kSeed = 0x51195712ea3;
 constexpr std::size_t kAddressBytes = 6;
-constexpr std::size_t kHeaderBytes = 14;  // to, from, type
+constexpr std::size_t kHeaderBytes = 14;  // destination, source, type
 
 std::uint64_t address_at(std::span<const std::byte> frame, std::size_t offset) {
   std::uint64_t address = 0;
@@ -75,7 +75,7 @@ void FrameSwitch::send(int from, int to, std::span<const std::byte> frame, Nanos
   air_.push_back(std::move(sent));
 }
 
-// At the receiving port, at frame->due.
+// A frame reaches the receiving port, at frame->due.
 void FrameSwitch::arrive(std::unique_ptr<Frame> frame) {
   Port& port = ports_[static_cast<std::size_t>(frame->to)];
   const Nanoseconds starts = std::max(port.free_from, frame->due);

@@ -20,12 +20,12 @@ constexpr std::string_view kExamples =
     "write RATE, RATE,DELAY or RATE,DELAY,LOSS, for example 100mbit, 1gbit, none, 1gbit,20ms or 100mbit,25ms,0.1%";
 constexpr double kMaxDelayMs = 10'000;
 constexpr int kHubNumber = 254;
-constexpr std::string_view kLongestWait = "100ms";  // in a queue; what would wait longer is dropped
+constexpr std::string_view kLongestWait = "100ms";  // in a queue; frames that would wait longer are dropped
 
-// What TCP may keep under way per connection; it takes as much as it needs. Twice 1 Gb/s over a round trip of 250 ms.
+// What TCP may keep under way per connection; it uses as much as it needs. Twice 1 Gb/s over a round trip of 250 ms.
 constexpr std::int64_t kTcpBufferBytes = 64 << 20;
 
-// A number, not negative, followed by one of the units; nothing if the text is anything else.
+// A non-negative number followed by one of the units; nothing if the text is anything else.
 std::optional<double> number_with_unit(std::string_view text, std::initializer_list<std::string_view> units) {
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
@@ -41,12 +41,12 @@ std::string ip_of(int number) { return fmt::format("10.88.0.{}", number); }
 std::string mac_of(int number) { return fmt::format("02:00:0a:58:00:{:02x}", number); }
 
 // The kernel counts the neighbours of all namespaces together and holds about a thousand: a full mesh of 32 hosts.
-// Fixed entries are not counted, and no step of a measurement waits for ARP.
+// Permanent entries are not counted, and no step of a measurement waits for ARP.
 std::string neighbour(int number, std::string_view device) {
   return fmt::format("neigh add {} lladdr {} dev {} nud permanent\n", ip_of(number), mac_of(number), device);
 }
 
-// Does this kernel know netem? Tried where nobody notices.
+// Does this kernel have netem? Tried in a namespace of its own, where nobody notices.
 bool kernel_has_netem() {
   try {
     NetNamespace().batch("tc", "qdisc add dev lo root netem delay 1ms\n");
@@ -58,21 +58,21 @@ bool kernel_has_netem() {
 
 double one_ms_bytes(const LabSpec& spec) { return spec.bits_per_second() / 8 / 1000; }
 
-// The token bucket at either end of a cable. It holds 1 ms of the rate, or two frames where that is more: whatever it
-// holds passes an idle cable at memory speed, and in a larger one whole compressed messages would.
+// The token bucket at either end of a cable. It holds 1 ms of the rate, or two frames if that is more. What it holds
+// passes an idle cable at memory speed; in a larger bucket this would be whole compressed messages.
 std::string rate_limit(const LabSpec& spec) {
   const auto burst = static_cast<std::int64_t>(std::max(3200.0, one_ms_bytes(spec)));
   return fmt::format("tbf rate {} burst {}b latency {}\n", spec.rate, burst, kLongestWait);
 }
 
-// A frame is as long as the bucket lets two through, up to a jumbo frame: buckets cost a timer's interrupt per frame, and
+// Frames are so long that the bucket lets two through, up to a jumbo frame. Buckets cost a timer interrupt per frame:
 // with frames of 1500 bytes the lab takes a sixth of the processor from two workers at 100 Mb/s, which no cable does.
 int frame_bytes(const LabSpec& spec) {
   constexpr double kHeader = 64;
   return static_cast<int>(std::clamp(one_ms_bytes(spec) / 2 - kHeader, 1500.0, 9000.0));
 }
 
-// Lets TCP have a bandwidth-delay product under way. In the namespace this thread is in; what is larger stays.
+// Lets TCP have a bandwidth-delay product under way, in this thread's namespace; larger limits stay.
 void raise_tcp_buffers() {
   for (const char* path : {"/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"}) {
     std::int64_t least = 0, first = 0, most = 0;
@@ -87,14 +87,14 @@ void raise_tcp_buffers() {
 }  // namespace
 
 LabSpec LabSpec::parse(std::string_view text) {
-  // The part before the next comma; takes it off the text.
+  // The part before the next comma; removes it from the text.
   const auto next_part = [&text] {
     const std::size_t comma = std::min(text.find(','), text.size());
     const std::string_view part = text.substr(0, comma);
     text.remove_prefix(comma);
     return part;
   };
-  // Steps over the comma to a further part, if there is one.
+  // Skips the comma before a further part, if there is one.
   const auto goes_on = [&text] {
     if (text.empty()) return false;
     text.remove_prefix(1);
@@ -149,7 +149,7 @@ Lab::Lab(const LabSpec& spec, int hosts) {
     limit_hub(spec);
   } else {
     connect_by_switch(spec);
-    limit_hosts(spec, "root");  // at the other end it is the switch that limits
+    limit_hosts(spec, "root");  // at the other end the switch limits
   }
   for (const NetNamespace& host : hosts_) host.visit(raise_tcp_buffers);
 }
@@ -167,12 +167,13 @@ void Lab::connect_by_cables(const LabSpec& spec) {
 
 void Lab::connect_by_switch(const LabSpec& spec) {
   switch_.emplace(DistanceSpec{spec.bits_per_second(), spec.delay_ms, spec.loss_percent / 100}, hosts_, hub_);
-  // TCP hands a TAP device all it may send at once, where on a cable it waits for its turn: room for that.
+  // TCP hands a TAP device everything it may send at once, whereas on a cable it waits for its turn: make room for
+  // that.
   for (const NetNamespace& host : hosts_) host.batch("ip", "link set e0 txqueuelen 10000\n");
   configure("e0");
 }
 
-// Addresses and neighbours.
+// Sets addresses and neighbours.
 void Lab::configure(const std::string& hub_device) {
   const auto up = [](int number, std::string_view device) {
     return fmt::format("link set lo up\nlink set {0} address {1}\naddr add {2}/24 dev {0}\nlink set {0} up\n", device,
@@ -190,7 +191,7 @@ void Lab::configure(const std::string& hub_device) {
   hub_.batch("ip", at_the_hub);
 }
 
-// netem at the sending host. Its class 1:1 is where the rate limit is put in.
+// netem at the sending host. The rate limit is put into its class 1:1.
 void Lab::delay_hosts(const LabSpec& spec) {
   std::string command = fmt::format("qdisc add dev e0 root handle 1: netem limit 200000 delay {}ms", spec.delay_ms);
   if (spec.loss_percent > 0) command += fmt::format(" loss {}%", spec.loss_percent);

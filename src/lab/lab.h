@@ -8,13 +8,13 @@
 //     host 2 (10.88.0.3) e0 ───── p2 ┘
 //
 // Hosts may be far apart: a delay and a loss apply to every frame between two of them. The kernel's netem does that at
-// the sending host; without netem a process of ours takes the bridge's place (TapSwitch), and the hub's interface is an
-// e0, too. What passes between a host and the hub is then neither delayed nor lost; netem delays what goes to the hub.
+// the sending host; without netem a process of ours replaces the bridge (TapSwitch), and the hub's interface is an e0,
+// too. Then frames between a host and the hub are neither delayed nor lost; netem delays those that go to the hub.
 //
-// Invariant: the namespaces have no names and hang on this object and on the processes inside; when both are gone, by
-// SIGKILL too, the kernel removes them with their interfaces and queues. Several labs on one machine do not meet.
-// Does not isolate anything but the network, and knows no way out: hosts reach each other and the hub only.
-// The thread that makes a lab has to live as long as it.
+// Invariant: the namespaces have no names and exist through this object and the processes inside; when both are gone,
+// by SIGKILL too, the kernel removes them with their interfaces and queues. Several labs on one machine do not meet. It
+// isolates nothing but the network, and has no way out: hosts reach each other and the hub only. The thread that makes
+// a lab must live as long as the lab.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@
 
 namespace slipstream {
 
-// How fast the cables are and how far apart the hosts. `delay_ms` is one way, so a round trip takes twice that.
+// How fast the cables are and how distant the hosts. `delay_ms` is one way, so a round trip takes twice that.
 struct LabSpec {
   std::string rate = "none";  // as tc takes it: "100mbit", "1gbit"; "none": as fast as the machine copies
   double delay_ms = 0;
@@ -54,10 +54,10 @@ class Lab {
   void enter(int host) const;
   // Runs f on this thread inside the hub's namespace, then returns. A socket that f opens stays at the hub.
   void at_hub(const std::function<void()>& f) const;
-  // What `tool command` prints inside the host, for example tc, "qdisc show".
+  // What `tool command` prints inside the host, such as tc, "qdisc show".
   std::string output_at(int host, const std::string& tool, const std::string& command) const;
 
-  // Throws ConfigError unless this process may build a lab; for checking before anything else is started.
+  // Throws ConfigError unless this process may build a lab; to be checked before anything else is started.
   static void require_root();
 
  private:

@@ -33,14 +33,14 @@ int open_current() {
   return fd;
 }
 
-// Takes the thread home when the scope ends. A thread lost in another namespace cannot go on: enter() throwing out of
-// this destructor ends the program.
+// Brings the thread back when the scope ends. If that fails, the program ends, because enter() throws out of this
+// destructor: a thread lost in another namespace cannot go on.
 struct ComesHome {
   const NetNamespace& home;
   ~ComesHome() { home.enter(); }
 };
 
-// A file in memory: unlike a pipe, nobody has to read while another writes.
+// A file in memory: unlike a pipe, it needs no reader while it is written.
 class MemoryFile {
  public:
   explicit MemoryFile(const std::string& text) : fd_(memfd_create("slipstream-lab", MFD_CLOEXEC)) {

@@ -2,9 +2,9 @@
 //
 // NetNamespace: a network of its own inside this machine (interfaces, addresses, routes, ports), held by one
 // descriptor. Invariant: it has no name anywhere. The kernel removes it with everything in it when the last descriptor
-// and the last process inside are gone, however they went: nothing can be left behind. A namespace belongs to a thread.
-// No function here leaves the calling thread elsewhere than it was, except enter(). Does not set anything up: a new
-// namespace has only a loopback interface, and that is down.
+// and the last process inside are gone, however they went: nothing can be left behind. Each thread is in one namespace;
+// except for enter(), every function here leaves the calling thread where it was. Sets nothing up: a new namespace has
+// only a loopback interface, and that is down.
 #pragma once
 
 #include <functional>
@@ -25,9 +25,9 @@ class NetNamespace {
 
   // Moves the calling thread into it, for good. Allowed between fork() and exec().
   void enter() const;
-  // Runs f on the calling thread inside it and comes back. Sockets and threads made by f stay inside.
+  // Runs f on the calling thread inside it and comes back. Sockets and threads that f makes stay inside.
   void visit(const std::function<void()>& f) const;
-  // Where other programs on this machine can open it while this object lives: what `ip … netns PATH` takes.
+  // A path by which other programs can open it while this object lives: what `ip … netns PATH` takes.
   std::string path() const;
 
   // Runs iproute2's `tool` ("ip", "tc") inside, with one command a line. Throws ConfigError with the first command that

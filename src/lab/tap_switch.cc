@@ -25,9 +25,9 @@ namespace {
 
 using Nanoseconds = FrameSwitch::Nanoseconds;
 constexpr Nanoseconds kSecond = 1'000'000'000;
-constexpr int kFramesInARow = 256;  // from one port, before the others and what is due have their turn
-// The shortest time from one round to the next. Waking up costs more than carrying a frame: with rounds this long busy
-// ports are served several frames at a time. Adds at most this much to the delay, at either end of the air.
+constexpr int kFramesInARow = 256;  // from one port, before other ports and due frames have their turn
+// The shortest time between rounds. Waking up costs more than carrying a frame: with rounds this long, busy ports are
+// served several frames at a time. Adds at most this much to the delay, at either end of the air.
 constexpr Nanoseconds kRound = 100'000;
 
 Nanoseconds monotonic_now() {
@@ -86,7 +86,7 @@ void wait_for_frames(std::vector<pollfd>& ports, Nanoseconds until) {
 
 [[noreturn]] void run_switch(const DistanceSpec& spec, const std::vector<int>& taps) {
   const auto write_frame = [&taps](int port, std::span<const std::byte> frame) {
-    // Refused where the interface is down or the host has no memory left: then the frame is lost, as on any network.
+    // Refused if the interface is down or the host has no memory left: then the frame is lost, as on any network.
     [[maybe_unused]] const ssize_t written = write(taps[static_cast<std::size_t>(port)], frame.data(), frame.size());
   };
   FrameSwitch frames(spec, static_cast<int>(taps.size()) - 1, write_frame);
@@ -110,10 +110,10 @@ void wait_for_frames(std::vector<pollfd>& ports, Nanoseconds until) {
   }
 }
 
-// The child's side.
+// Runs in the child.
 [[noreturn]] void become_switch(const DistanceSpec& spec, const std::vector<int>& taps, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(1);  // it died before we asked to follow it
+  if (getppid() != parent) _exit(1);  // the parent died before the call above
   prctl(PR_SET_NAME, "lab-switch");
   const sched_param lowest_of_real_time{.sched_priority = 1};
   sched_setscheduler(0, SCHED_RR, &lowest_of_real_time);
@@ -135,7 +135,7 @@ TapSwitch::TapSwitch(const DistanceSpec& spec, const std::vector<NetNamespace>& 
   const pid_t self = getpid();
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // the child keeps this: only SIGKILL ends it, from the start
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // the child keeps this mask: from the start, only SIGKILL ends it
   process_ = fork();
   if (process_ == 0) become_switch(spec, taps.fds(), self);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TapSwitch: gives a lab distance where the kernel has no netem. Every host and the hub get an interface e0 (a TAP device)
-// whose frames a process of its own carries from one to the other, by the rules of FrameSwitch.
+// TapSwitch: gives a lab distance where the kernel has no netem. Every host and the hub get an interface e0 (a TAP
+// device). A separate process carries their frames from one to the other, by the rules of FrameSwitch.
 //
-// A process, so that its work neither waits for nor disturbs the supervisor; with real-time priority where that is
-// granted, since a switch does not wait for the hosts' computing. Frames are those of an MTU of 1500, one at a time: one
-// core carries about a gigabit per second, and what it does shows as this process's CPU time (named lab-switch in ps).
+// It is a process, so that its work neither waits for nor disturbs the supervisor; with real-time priority if that is
+// granted, since a switch does not wait for the hosts' computing. Frames have an MTU of 1500 and are carried one at a
+// time: one core carries about a gigabit per second, and the cost shows as this process's CPU time (named lab-switch in
+// ps).
 //
-// Invariant: the process ends with this object and with the thread that made it, by SIGKILL too; with it go its
-// interfaces. Ctrl-C does not end it: hosts that finish cleanly still need their network. Does not set up addresses, and
-// the interfaces start down.
+// Invariant: the process ends with this object and with the thread that made it, by SIGKILL too; its interfaces go with
+// it. Ctrl-C does not end it: hosts that finish cleanly still need their network. It sets up no addresses, and the
+// interfaces start down.
 #pragma once
 
 #include <sys/types.h>

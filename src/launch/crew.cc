@@ -18,13 +18,14 @@
 namespace slipstream {
 namespace {
 
-// From the first failure to SIGTERM, or from the first end after Ctrl-C to SIGKILL; from SIGTERM to SIGKILL.
+// kGraceSeconds: from the first failure to SIGTERM, or from the first end after Ctrl-C to SIGKILL. kLastSeconds: from
+// SIGTERM to SIGKILL.
 constexpr double kGraceSeconds = 5;
 constexpr double kLastSeconds = 2;
 constexpr int kInterrupted = 130;
 constexpr int kNoSuchCommand = 127;
 
-// SIGINT, SIGTERM and SIGCHLD wait in line while this lives, to be taken one at a time: no handlers, no races.
+// While this lives, SIGINT, SIGTERM and SIGCHLD are queued and taken one at a time: no handlers, no races.
 class TakenSignals {
  public:
   TakenSignals() {
@@ -50,10 +51,10 @@ class TakenSignals {
   sigset_t before_{};
 };
 
-// The child's side: becomes the command.
+// Runs in the child: becomes the command.
 [[noreturn]] void become(CrewMember& member, const TakenSignals& signals, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(kInterrupted);  // it died before we asked to follow it
+  if (getppid() != parent) _exit(kInterrupted);  // the parent died before the call above
   std::vector<char*> argv;
   for (std::string& word : member.command) argv.push_back(word.data());
   argv.push_back(nullptr);
@@ -69,15 +70,15 @@ class TakenSignals {
   _exit(kNoSuchCommand);
 }
 
-// The children that still run, and what is known of the others.
+// The children that still run, and what is known about the others.
 struct Running {
   std::vector<pid_t> pids;           // by member; 0 once it has ended
-  std::vector<double> restart_at{};  // by member, when it is started again; 0: it is not
+  std::vector<double> restart_at{};  // by member, when it is restarted; 0: it is not
   CrewOutcome outcome;
-  std::optional<CrewFailure> given_up;  // the first that is not started again while others go on
-  bool ending = false;                  // we asked them to end: how they do it says nothing
-  bool ended_well = false;              // one did
-  bool ended_as_asked = false;  // one did so; those who live together end together, so the rest has little time left
+  std::optional<CrewFailure> given_up;  // the first that is not restarted while others go on
+  bool ending = false;                  // we asked them to end: how they end says nothing
+  bool ended_well = false;              // at least one did
+  bool ended_as_asked = false;          // at least one did so; members end together, so the rest has little time left
 
   ~Running() {
     signal_all(SIGKILL);
@@ -94,7 +95,7 @@ struct Running {
       if (pid > 0) kill(pid, signal);
     }
   }
-  // Those who live together end together: one that still runs is stuck.
+  // Members end together: one that still runs is stuck.
   void blame_the_last() {
     for (std::size_t i = 0; i < pids.size() && !outcome.first_failure; ++i) {
       if (pids[i] == 0) continue;
@@ -141,7 +142,7 @@ CrewOutcome run_crew(std::vector<CrewMember> members, const CrewRules& rules) {
   Running running;
   const pid_t self = getpid();
   const auto started = [&](CrewMember& member) {
-    std::fflush(nullptr);  // or every child would print it again
+    std::fflush(nullptr);  // otherwise every child would print it again
     const pid_t child = fork();
     if (child == 0) become(member, signals, self);
     if (child < 0) fail<ConfigError>("cannot start a process: {}; is `ulimit -u` reached?", std::strerror(errno));
@@ -150,8 +151,8 @@ CrewOutcome run_crew(std::vector<CrewMember> members, const CrewRules& rules) {
   for (CrewMember& member : members) running.pids.push_back(started(member));
   running.restart_at.resize(members.size());
 
-  double patience_ends = 0;  // when it is; 0: not in sight
-  double deadline = 0;       // when those who still run are ended; 0: not in sight
+  double patience_ends = 0;  // 0: no end in sight
+  double deadline = 0;       // when those still running are ended; 0: none in sight
   bool told_good_end = false;
   while (running.collect(rules, clock.now()), running.any()) {
     if (running.outcome.first_failure && deadline == 0) {
@@ -177,7 +178,7 @@ CrewOutcome run_crew(std::vector<CrewMember> members, const CrewRules& rules) {
     }
     const siginfo_t info = signals.next();
     if (info.si_signo != SIGINT && info.si_signo != SIGTERM) continue;
-    // Ctrl-C (from the kernel) reaches the whole foreground group by itself: passing it on would double it.
+    // Ctrl-C (from the kernel) reaches the whole foreground group by itself: passing it on would deliver it twice.
     const bool kills = running.outcome.interrupted || rules.interruption_kills;
     if (!kills) std::fprintf(stderr, "slipstream: stopping; once more to stop at once\n");
     if (kills) {

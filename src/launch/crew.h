@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Crew: child processes that live and end together, unless their owner wants one started again. Used by the local
+// Crew: child processes that live and end together, unless their owner wants one restarted. Used by the local
 // supervisor and by the lab.
 //
 // No child outlives this process, however it ends. Ctrl-C and SIGTERM are passed on once, so that children can stop
 // cleanly; a second one kills. After the first failure, or the first end after Ctrl-C, the others have some seconds to
-// notice and end by themselves, then they are ended. To be called on the main thread of a program without other
-// children.
+// notice and end by themselves, then they are ended. Call it on the main thread of a program without other children.
 #pragma once
 
 #include <sys/types.h>
@@ -27,7 +26,7 @@ struct CrewFailure {
   int member = 0;
   int exit_code = 0;  // 128 + n for an end by signal n; 127: no such command
   std::string how{};  // for people: "was killed by signal 9 (Killed)"
-  int signal = 0;     // that killed it; 0: it ended by itself
+  int signal = 0;     // the signal that killed it; 0: it ended by itself
 };
 
 struct CrewOutcome {
@@ -38,16 +37,16 @@ struct CrewOutcome {
 
 struct CrewRules {
   std::function<void(const CrewFailure&)> on_first_failure{};
-  // How long the others may still run once one has ended well; 0: as long as they like. One that does not end in time
-  // counts as a failure.
+  // How long the others may run on after one has ended well; 0: without limit. One that does not end in time counts as
+  // a failure.
   double patience_seconds = 0;
-  // A member has failed. So many seconds later it is started again, and that was no failure; nothing: it was. Infinity: the
-  // others go on without it, and it was one only if none of them ends well.
+  // Called when a member has failed. Returns after how many seconds to restart it, which then was no failure; nothing:
+  // it was one. Infinity: the others go on without it, and it was a failure only if none of them ends well.
   std::function<std::optional<double>(const CrewFailure&)> restart_after{};
-  std::function<void()> on_first_good_end{};  // from then on nobody is started again
-  std::function<bool(int member)> counts{};   // whose good end that is; empty: anybody's
+  std::function<void()> on_first_good_end{};  // after it nobody is restarted
+  std::function<bool(int member)> counts{};   // whose good end counts; empty: anybody's
   bool interruption_kills = false;  // Ctrl-C and SIGTERM kill: nothing that the members could finish is wanted
-  // Several times a second: the children by member, 0 where none runs.
+  // Called several times a second with the children by member, 0 where none runs.
   std::function<void(const std::vector<pid_t>&)> on_tick{};
 };
 

@@ -19,8 +19,8 @@ class Bucketizer {
   Bucketizer(const FlatModel& model, std::vector<Bucket> plan, OnReady on_ready);
 
   void begin_step();  // nothing is ready
-  // A second report of a slot in one step is an error of the user's: a further backward pass would change memory that
-  // may be on the wire already.
+  // A second report of a slot in one step is the user's error: another backward pass would change memory that may be on
+  // the wire already.
   void slot_ready(std::size_t slot);
   void finish_backward();  // unused parameters count as ready; releases all that is left
 

@@ -34,7 +34,7 @@ const Slot& FlatModel::slot_at(std::size_t offset) const {
   check(offset < count_, "element {} is outside the model's {} parameters", offset, count_);
   const auto after = std::upper_bound(slots_.begin(), slots_.end(), offset,
                                       [](std::size_t at, const Slot& slot) { return at < slot.offset; });
-  return *std::prev(after);  // the last slot that starts at or before offset: never an empty one, they end there
+  return *std::prev(after);  // the last slot that starts at or before offset; not an empty one, since those end there
 }
 
 }  // namespace slipstream

@@ -17,22 +17,22 @@
 
 namespace slipstream {
 
-// What the hooks share. Autograd's nodes live as long as the parameters, so they hold this and not the TorchModel.
+// What the hooks share. Autograd's nodes live as long as the parameters, so they refer to this, not to the TorchModel.
 struct TorchModel::Hooks {
   std::function<void(std::size_t)> on_ready;
   std::vector<torch::Tensor> parameters;  // by slot
-  std::vector<torch::Tensor> views;       // the gradients' places, by slot
-  std::vector<torch::Tensor> masters;     // the weights' places, by slot; undefined: the parameter is there itself
+  std::vector<torch::Tensor> views;       // the flat gradients, by slot
+  std::vector<torch::Tensor> masters;     // the flat weights, by slot; undefined: the parameter itself is there
   bool staged(std::size_t i) const { return masters[i].defined(); }
-  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(torch::Tensor()));  // another pointer since 2.14
+  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(torch::Tensor()));  // another type since 2.14
   std::vector<Accumulator> accumulators;  // autograd holds them only weakly
-  bool touched = false;                   // there was a backward pass
+  bool touched = false;                   // there was a backward pass since the last step
 };
 
 namespace {
 
-// A tensor whose data() and detach() count their changes in its version, too. Those of a plain tensor's data() begin
-// anew: torch's own clip_grad_norm_ would go unseen.
+// A tensor that shares its version counter with its data() and detach(). With a plain tensor's data() the count starts
+// anew, so that changes by torch's own clip_grad_norm_ would go unnoticed.
 struct CountedTensor final : c10::TensorImpl {
   using c10::TensorImpl::TensorImpl;
   c10::intrusive_ptr<c10::TensorImpl> shallow_copy_and_detach(const c10::VariableVersion&,
@@ -60,7 +60,8 @@ std::int64_t version_of(const torch::Tensor& parameter) {
   return grad.defined() ? static_cast<std::int64_t>(grad._version()) : 0;
 }
 
-// After zero_grad(true), the default since torch 2, backward makes a tensor of its own.
+// After zero_grad(true), the default since torch 2, backward makes a new gradient tensor: copies it into the flat
+// buffer.
 void bring_home(torch::Tensor& parameter, torch::Tensor& view) {
   if (in_place(parameter, view)) return;
   torch::NoGradGuard no_grad;
@@ -73,7 +74,7 @@ void bring_home(torch::Tensor& parameter, torch::Tensor& view) {
   grad = view;
 }
 
-// The gradient of a staged parameter, which stays where it is.
+// Copies the gradient of a staged parameter, which stays where it is.
 void fetch(const torch::Tensor& parameter, torch::Tensor& view) {
   torch::NoGradGuard no_grad;
   const auto& grad = parameter.grad();
@@ -155,7 +156,7 @@ TorchModel::TorchModel(const ModuleTensors& module, bool stage) : module_(module
   }
 }
 
-// The module keeps working after us: it gets memory of its own back.
+// The module outlives us: gives it memory of its own again.
 TorchModel::~TorchModel() {
   for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
     torch::Tensor& p = hooks_->parameters[i];
@@ -217,13 +218,13 @@ void TorchModel::unseal() {
   versions_.assign(hooks_->parameters.size(), -1);
   hooks_->touched = false;
   for (std::size_t i = 0; i < hooks_->masters.size(); ++i) {
-    if (hooks_->staged(i)) hooks_->parameters[i].mutable_grad() = torch::Tensor();  // used up, as the flat ones are
+    if (hooks_->staged(i)) hooks_->parameters[i].mutable_grad() = torch::Tensor();  // used up, like the flat ones
   }
 }
 
 c10::IntArrayRef TorchModel::shape(std::size_t slot) const { return hooks_->parameters[slot].sizes(); }
 
-// The pickle of a plain dictionary. torch::pickle_save would note its types as well, by a call that torch.load refuses
+// The pickle of a plain dictionary. torch::pickle_save would also record its types, by a call that torch.load refuses
 // by default since 2.6 (weights_only).
 void write_state_dict(const std::string& path, const NamedTensors& tensors) {
   c10::Dict<std::string, torch::Tensor> dict;

@@ -10,14 +10,14 @@
 namespace slipstream {
 namespace {
 
-constexpr double kAsFast = 1.03;   // options
-constexpr double kWorthIt = 1.05;  // strategies
+constexpr double kAsFast = 1.03;   // for options
+constexpr double kWorthIt = 1.05;  // for strategies
 
-// From what changes training least. Those that are not named come last, in the registry's order.
+// In order of how little a strategy changes training. Strategies not listed come last, in the registry's order.
 constexpr std::array kPreference{"ssgd", "bsp", "lags",  "powersgd", "gs",    "topk",          "gtopk",
                                  "osp",  "ssd", "dasgd", "cocod",    "local", "overlap-local", "streaming-diloco"};
 
-// From the mildest to the strongest; the default is among them.
+// From the mildest value to the strongest; the default is among them.
 const std::map<std::string, std::vector<std::string>, std::less<>>& dials() {
   static const std::map<std::string, std::vector<std::string>, std::less<>> all{
       {"topk", {"", "density=0.002"}},
@@ -101,7 +101,7 @@ Plan make_plan(const PlanProfile& profile, const PlanRequest& request, const Reg
   for (const std::string& text : request.strategies) contenders.push_back(Contender::parse(text));
   if (contenders.empty()) {
     for (const StrategyInfo& info : registry.all()) {
-      if (info.name != "auto") contenders.push_back({info.name, {}});  // it would plan, too
+      if (info.name != "auto") contenders.push_back({info.name, {}});  // auto would plan, too
       if (info.name == "ssgd") contenders.push_back({info.name, {"wire=bf16"}});
     }
   }

@@ -17,19 +17,19 @@ namespace {
 
 constexpr double kFloats = 1 << 21;  // of all workers' stand-ins together
 constexpr double kFewestFloats = 1 << 14, kMostFloats = 1 << 18;
-constexpr double kWholeFloats = 1 << 25;      // the same for what needs the whole model
-constexpr const char* kByShape = "powersgd";  // that is this one
+constexpr double kWholeFloats = 1 << 25;      // the same for strategies that need the whole model
+constexpr const char* kByShape = "powersgd";  // the only one of them
 constexpr const char* kWithStatistics = "lags";
-constexpr int kMeasuredWorkers = 8;          // with more of them costs are extrapolated …
+constexpr int kMeasuredWorkers = 8;          // with more workers, costs are extrapolated …
 constexpr int kFewerWorkers = 4;             // … from these two
-constexpr std::int64_t kSettle = 24;         // steps until what is measured at the start has been measured
-constexpr std::int64_t kSettleAverages = 5;  // until a delay that follows the wire has (strategy/delay_meter.h)
-constexpr std::int64_t kWindow = 16;         // steps that are looked at, at least
+constexpr std::int64_t kSettle = 24;         // steps until strategies have made their first measurements
+constexpr std::int64_t kSettleAverages = 5;  // averages until a delay has adapted to the wire (strategy/delay_meter.h)
+constexpr std::int64_t kWindow = 16;         // least number of steps to average over
 constexpr std::int64_t kLongPeriod = 64;
 constexpr std::int64_t kLongestWindow = 4096;
-constexpr double kMostSteps = 600'000;  // of all workers, simulated
+constexpr double kMostSteps = 600'000;  // limit of the simulated steps of all workers together
 constexpr double kSteady = 0.02;
-constexpr std::int64_t kLongCosts = 64;  // half of the steps, at most, in which costs are measured
+constexpr std::int64_t kLongCosts = 64;  // half of the steps in which costs are measured, at most
 
 std::size_t floats_for(int workers) {
   return static_cast<std::size_t>(std::clamp(kFloats / workers, kFewestFloats, kMostFloats));
@@ -53,7 +53,7 @@ struct Length {
   bool period_known;  // false: the strategy chooses when to send
 };
 
-// Steps after which what a strategy does repeats: its period, or what it looks at now and then. What is still rarer hardly
+// Steps after which what a strategy does repeats: its period, or how often it measures. What is rarer still hardly
 // counts in a step.
 std::int64_t cycle_of(const std::string& name, const OptionSet& options, std::int64_t period) {
   const std::int64_t looks =
@@ -61,7 +61,7 @@ std::int64_t cycle_of(const std::string& name, const OptionSet& options, std::in
   return looks <= kLongPeriod ? std::max(period, looks) : period;
 }
 
-// Warm-up steps and a whole number of cycles.
+// The number of warm-up steps, and a whole number of cycles.
 Length length_of(const std::string& name, const OptionSet& options) {
   const std::int64_t period = std::clamp<std::int64_t>(integer_option(options, "period", 1), 1, kLongestWindow);
   const std::int64_t synchronous = integer_option(options, "warmup_steps", 5 * period);  // auto: five periods
@@ -75,11 +75,11 @@ Length length_of(const std::string& name, const OptionSet& options) {
   return {std::min(warmup, kLongestWindow), whole, integer_option(options, "period", 0) > 0};
 }
 
-// Options that count elements or bytes of the model count fewer of the stand-in's.
+// Scales options that count elements or bytes of the model down to the stand-in.
 void shrink_sizes(StrategyInfo::Configured& configured, double scale) {
-  constexpr std::int64_t kBlock = 16;  // what columns of a table are a multiple of
+  constexpr std::int64_t kBlock = 16;  // columns of a table must be a multiple of this
   for (const char* name : {"merge_elements", "block_bytes", "dense_below", "columns"}) {
-    const std::int64_t value = integer_option(configured.options, name, -1);  // -1: there is none, or it is auto
+    const std::int64_t value = integer_option(configured.options, name, -1);  // -1: no such option, or it is auto
     if (value <= 0 || scale <= 1) continue;
     auto fewer = std::max<std::int64_t>(4, std::llround(static_cast<double>(value) / scale));
     if (name == std::string_view("columns")) fewer = (fewer + kBlock - 1) / kBlock * kBlock;
@@ -117,8 +117,8 @@ struct Span {
   std::int64_t first, count;
 };
 
-// The last steps, where something is sent in every step; else those from one that sends to another, in the second half.
-// None where there are no two.
+// The steps to average over: the last ones, if something is sent in every step; else, in the second half, those after
+// the first step that sends up to the last one that sends. None if fewer than two send.
 Span whole_periods(const SimJobResult& result, const Length& length) {
   const auto& steps = result.ranks.front().steps;
   const auto all = static_cast<std::int64_t>(steps.size());
@@ -140,7 +140,7 @@ void require_finished(const SimJobResult& result, const Contender& contender) {
   }
 }
 
-// The line through the costs with fewer and with more workers; never less than the latter.
+// Extrapolates linearly from the costs with fewer and with more workers; never below the latter.
 double extrapolated(double fewer, double more, int workers) {
   const double slope = std::max(0.0, (more - fewer) / (kMeasuredWorkers - kFewerWorkers));
   return more + slope * (workers - kMeasuredWorkers);
@@ -189,7 +189,7 @@ Predictor::Costs Predictor::measured_costs(const Contender& contender, int worke
   SimJobOptions options = job(contender, workers, steps);
   options.measure_costs = true;
   Costs found;
-  std::map<std::int64_t, std::uint64_t> hashes;  // by step, the first rank's to get there
+  std::map<std::int64_t, std::uint64_t> hashes;  // by step, of the first rank to get there
   options.on_step_end = [&](int, std::int64_t t, std::span<const float> weights) {
     const std::uint64_t hash = hash_bytes(std::as_bytes(weights));
     found.equal = found.equal && hashes.emplace(t, hash).first->second == hash;
@@ -228,7 +228,7 @@ Predictor::Costs Predictor::costs(const Contender& contender, std::int64_t steps
   return all;
 }
 
-// What passes as time: hooks beyond those of a dense step, as long as they would take the whole model, and the update.
+// What counts as time: hooks beyond those of a dense step, scaled to the whole model, and the update.
 HookCosts Predictor::charged(const Contender& contender, Costs& of, std::int64_t steps) {
   of = costs(contender, steps);
   HookCosts hooks = of.hooks;
@@ -286,7 +286,7 @@ Prediction Predictor::simulate(const Contender& contender) {
 }
 
 Prediction Predictor::predict(const Contender& contender) {
-  registry_.configure(contender.name, contender.set);  // unknown names and values are the user's
+  registry_.configure(contender.name, contender.set);  // unknown names and values are the user's errors
   const bool by_shape = contender.name == kByShape;
   model_ = std::make_shared<StandIn>(profile_.parameters,
                                      by_shape ? whole_model(profile_.workers) : floats_for(profile_.workers));

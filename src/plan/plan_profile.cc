@@ -12,15 +12,14 @@
 namespace slipstream {
 namespace {
 
-constexpr std::size_t kShifts =
-    4096;  // gradients of different steps and ranks: the same noise from different places on
+constexpr std::size_t kShifts = 4096;  // gradients of different steps and ranks use the same noise, shifted
 constexpr double kBiasShare = 1.0 / 512;
 
 std::size_t shift(std::uint64_t a, std::uint64_t b) {
   return static_cast<std::size_t>(((a * 0x9E3779B97F4A7C15U) ^ (b * 0xC2B2AE3D27D4EB4FU)) >> 33U) % kShifts;
 }
 
-// As many rows as there were, or nearly: a matrix stays one, and its shape stays about the same.
+// Shrinks the rows by the square root, so that a matrix keeps about the same shape; they must divide `count`.
 std::size_t rows_of(const Parameter& model, std::size_t count) {
   if (model.rows <= 1 || model.count == 0) return 1;
   const double shrink = std::sqrt(static_cast<double>(count) / static_cast<double>(model.count));
@@ -31,7 +30,8 @@ std::size_t rows_of(const Parameter& model, std::size_t count) {
 
 }  // namespace
 
-// The first gradient's time holds forward; of backward it gets what the others have on the average.
+// The first gradient's time includes forward; as its share of backward it gets the mean of the others, at most its own
+// time.
 void PlanProfile::take_times(std::vector<double> times) {
   compute_s = std::accumulate(times.begin(), times.end(), 0.0);
   backward_shares.clear();
@@ -41,13 +41,13 @@ void PlanProfile::take_times(std::vector<double> times) {
   const double forward = times[0] - first;
   times[0] = first;
   forward_share = forward / compute_s;
-  backward_shares.assign(times.rbegin(), times.rend());  // from the order of backward to that of the slots
+  backward_shares.assign(times.rbegin(), times.rend());  // from the order of backward to the order of the slots
   for (double& share : backward_shares) share = compute_s > forward ? share / (compute_s - forward) : 0;
 }
 
 void PlanProfile::take_link(const LinkCosts& costs) {
   if (workers == 1) return;
-  const double sent = 2.0 * (workers - 1) / workers;  // of what a rank contributes to a sum
+  const double sent = 2.0 * (workers - 1) / workers;  // per byte that a rank contributes to a sum
   link.bytes_per_s = sent / std::max(costs.sum.s_per_byte, 1e-12);
   link.latency_s = costs.gather.latency_s;
 }
@@ -90,7 +90,7 @@ StandIn::StandIn(const std::vector<Parameter>& model, std::size_t floats) {
 
 void StandIn::init(std::span<float> weights, std::uint64_t) const { std::fill(weights.begin(), weights.end(), 1.0F); }
 
-// The loss falls to a half and stays there, for strategies that follow it.
+// The loss falls to one half and stays there, for strategies that follow it.
 double StandIn::gradient(std::span<const float>, std::span<float> grads, int rank, std::int64_t t) const {
   const auto step = static_cast<std::uint64_t>(t), who = static_cast<std::uint64_t>(rank);
   const float* common = noise_.data() + shift(step + 1, 0);

@@ -37,7 +37,7 @@ std::string escape_script_json(std::string json) {
   std::string escaped;
   for (const char c : json) {
     if (c == '<') {
-      escaped += "\\u003c";  // '<' stands in strings only, where this means the same
+      escaped += "\\u003c";  // '<' occurs only in strings, where this means the same
     } else {
       escaped += c;
     }

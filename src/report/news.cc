@@ -6,7 +6,7 @@
 namespace slipstream {
 namespace {
 
-// "head: [name: what] [name: what]"; layers only where all of the text has that form.
+// "head: [name: what] [name: what]"; has layers only if the whole text has that form.
 NewsPiece piece_of(std::string_view text) {
   NewsPiece piece{std::string(text), {}};
   const std::size_t open = text.find(": [");

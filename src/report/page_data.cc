@@ -15,7 +15,7 @@ using nlohmann::json;
 
 constexpr std::size_t kMostPoints = 100;  // of a curve
 
-// JSON has no NaN; three digits behind the point are a microsecond of a millisecond.
+// JSON has no NaN. Milliseconds keep three decimals: a microsecond.
 json value_of(double x) { return std::isfinite(x) ? json(std::round(x * 1e6) / 1e6) : json(nullptr); }
 json ms_of(double x) { return std::round(x * 1e3) / 1e3; }
 
@@ -42,7 +42,7 @@ json losses_of(const Run& run) {
   return points;
 }
 
-// Names stand in a list of their own: they repeat in every step.
+// Names are in a list of their own: they repeat in every step.
 json timeline_of(const Timeline& timeline) {
   json names = json::array(), ranks = json::array();
   std::map<std::string, std::size_t> known;

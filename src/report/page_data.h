@@ -14,8 +14,7 @@ namespace slipstream {
 
 std::string page_data(const std::vector<Run>& runs);
 
-// The same of a run that is under way, with tables as HTML by the places of the page that they belong to. The script asks
-// for it again and again.
+// The same for a run in progress, with tables as HTML by their places in the page. The script asks for it repeatedly.
 std::string live_page_data(const Run& run, const std::map<std::string, std::string>& tables);
 
 }  // namespace slipstream

@@ -15,7 +15,7 @@
 namespace slipstream {
 namespace {
 
-// Replaces every {{name}} of the template. In one pass: what is put in is not looked at again.
+// Replaces every {{name}} of the template, in one pass: inserted text is not searched again.
 std::string filled(std::string_view page, const std::map<std::string_view, std::string>& values) {
   std::string text;
   for (;;) {
@@ -51,7 +51,7 @@ std::vector<Run> read_runs(const std::vector<std::string>& folders) {
 
 namespace {
 
-// What stands in the page's places of these names (data-table).
+// The tables of the page, by the names of their places (data-table).
 std::map<std::string, std::string> tables_of(const std::vector<Run>& runs) {
   return {{"summary", summary_table(runs)},
           {"changes", section("changes", "Faults and recoveries",

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // A report: one HTML file about some runs, for people who choose between strategies. It opens offline, asks nothing of
-// any network (its own policy forbids it; that of a live page allows its own server), and shows its tables without scripts; with them it draws curves, bars and a
-// timeline by Chart.js and page/page.js, both inside the file. Whatever the runs hold is text there, never markup.
+// any network (its own policy forbids it; that of a live page allows its own server), and shows its tables without
+// scripts; with scripts it draws curves, bars and a timeline by Chart.js and page/page.js, both inside the file.
+// Whatever the runs contain is text there, never markup.
 //
-// It does not judge which run is best, and averages nothing over runs: src/compare does, for a grid of them.
+// It does not judge which run is best and takes no means over runs: src/compare does, for a grid of them.
 #pragma once
 
 #include <filesystem>
@@ -22,10 +23,10 @@ struct PageParts {
 };
 const PageParts& page_parts();
 
-// Runs of the same name are told apart by their paths.
+// Runs of the same name are distinguished by their paths.
 std::vector<Run> read_runs(const std::vector<std::string>& folders);
 
-// What stands above the runs where they belong to a comparison (src/compare).
+// The part above the runs if they belong to a comparison (src/compare).
 struct GridPart {
   std::string title;  // of the page
   std::string html;   // tables; empty: there is no comparison
@@ -34,7 +35,7 @@ struct GridPart {
 
 std::string report_page(const std::vector<Run>& runs, const GridPart& grid = {});
 
-// The same page about a run that is under way; it asks where it came from for "data.json", live_data, again and again.
+// The same page for a run in progress; it repeatedly asks its server for "data.json" (live_data).
 std::string live_page(const Run& run);
 std::string live_data(const Run& run);
 

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr std::int64_t kSkippedSteps = 5;  // as in summary.json: the first steps are not like the others
+constexpr std::int64_t kSkippedSteps = 5;  // as in summary.json: the first steps are not typical
 constexpr std::size_t kTimelineSteps = 12;
 
 bool is_there(const fs::path& path) {
@@ -25,7 +25,7 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
-// A number that is null or missing is not one.
+// NaN for a number that is null or missing.
 double number(const json& record, const char* key) {
   const auto found = record.find(key);
   return found == record.end() || found->is_null() ? std::nan("") : found->get<double>();
@@ -41,7 +41,7 @@ void read_summary(const fs::path& folder, Run& run) {
         folder.string());
   }
   try {
-    // Ordered: options stand as their strategy lists them.
+    // Ordered: options are listed as their strategy lists them.
     const auto s = nlohmann::ordered_json::parse(stream);
     const json plain = s;
     run.strategy = plain.at("strategy");
@@ -90,14 +90,14 @@ std::string read_network(const fs::path& file) {
   }
 }
 
-// One step, as all ranks tell of it.
+// One step, from the ledgers of all ranks.
 struct StepEntry {
   double step_ms = 0, loss = 0;
   std::int64_t losses = 0, ranks = 0;
   Phases sum;
 };
 
-// Everything all ledgers hold, by step.
+// Everything in all ledgers, by step.
 struct Ledgers {
   std::map<std::int64_t, StepEntry> steps;
   std::map<std::int64_t, double> evaluations;
@@ -127,14 +127,14 @@ void add_step(const json& record, Ledgers& all) {
     ++entry.losses;
   }
   const double update = record.at("update_ms");
-  entry.sum.compute_ms += record.at("compute_ms").get<double>() - update;  // the ledger's holds the update
+  entry.sum.compute_ms += record.at("compute_ms").get<double>() - update;  // the ledger's includes the update
   entry.sum.update_ms += update;
   entry.sum.encode_ms += record.at("encode_ms").get<double>();
   entry.sum.waiting_ms += record.at("exposed_ms").get<double>();
-  if (record.contains("news")) all.news.emplace(record.at("step"), record.at("news"));  // the lowest rank's
+  if (record.contains("news")) all.news.emplace(record.at("step"), record.at("news"));  // keeps the lowest rank's
 }
 
-// A rank's lines; where it did a step twice, in two groups, the last counts.
+// Reads a rank's lines; if the rank did a step twice, in two groups, the last one counts.
 void read_ledger(const fs::path& file, const std::string& metric, Ledgers& all) {
   std::ifstream stream(file);
   if (!stream) fail<DataError>("cannot read {}", file.string());
@@ -174,7 +174,7 @@ std::vector<fs::path> ledger_files(const fs::path& folder) {
   return files;
 }
 
-// Goes through the steps in order, with the clock and the number of workers that the changes give.
+// Goes through the steps in order and adds up time and samples, with the number of workers that the changes give.
 void lay_out(const Ledgers& all, std::int64_t samples_per_worker, Run& run) {
   Moment now;
   std::int64_t workers = all.steps.empty() ? 0 : all.steps.begin()->second.ranks;

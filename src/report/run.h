@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Run: what one `slipstream train --out DIR` left behind, read for a report: summary.json, the ledgers of all ranks, the
-// network of config.toml, and some steps of trace.json. Only summary.json must be there. A file that cannot be
-// understood is a DataError that names it and the line; only a ledger's last line may be cut off, as a killed run leaves
-// it.
+// Run: what one `slipstream train --out DIR` left behind, read for a report: summary.json, the ledgers of all ranks,
+// the network from config.toml, and some steps of trace.json. Only summary.json must be there. A file that cannot be
+// understood is a DataError that names it and the line; only a ledger's last line may be cut off, as a killed run
+// leaves it.
 //
-// Seconds are those of training: the steps' times and the recoveries, added up. An elastic job has no rank that saw all
-// of it, so each step is taken from the lowest rank that wrote it, losses and phases from all ranks that did.
+// Seconds are seconds of training: the steps' times and the recoveries, added up. In an elastic job no rank may have
+// seen all of it, so each step's time is taken from the lowest rank that wrote it, losses and phases from all ranks
+// that did.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +41,7 @@ struct NewsLine : Moment {
 // The group of workers has changed.
 struct GroupChange : Moment {
   std::int64_t group = 0, workers = 0, lost = 0, joined = 0;
-  double recovery_ms = 0;  // the longest of all ranks
+  double recovery_ms = 0;  // the longest of all ranks'
   std::string why;
 };
 
@@ -50,14 +51,14 @@ struct Phases {
 };
 
 struct Run {
-  std::string path, name;  // as it was given; its last part
-  std::string group;       // those of a comparison that are drawn together; empty: all are
+  std::string path, name;  // as given; its last part
+  std::string group;       // runs of a comparison that are drawn together; empty: all are
   std::string strategy, task, model, optimizer, network, date, host;
   std::vector<std::pair<std::string, std::string>> options;  // of the strategy
   std::int64_t parameters = 0, workers = 0, servers = 0, batch = 0, steps = 0, seed = 0;
   double lr = 0, wall_seconds = 0, samples_per_second = 0, step_ms_median = 0, efficiency = 0, hidden_fraction = 0;
   double bytes_sent_per_step = 0, bytes_received_per_step = 0, final_loss = 0;
-  std::string metric;  // "test_accuracy" or "test_loss"; empty where there is none
+  std::string metric;  // "test_accuracy" or "test_loss"; empty: none
   double metric_value = 0;
   bool agreement = true, interrupted = false;
 
@@ -69,7 +70,7 @@ struct Run {
   Timeline timeline;  // empty without a trace
 };
 
-// The last part of a folder's path, however it ends; all of it where that has no name.
+// The last part of a folder's path, with or without a slash at its end; the whole path if that part has no name.
 std::string run_name(const std::filesystem::path& folder);
 
 Run read_run(const std::filesystem::path& folder);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Pieces of the tables of a report, as HTML. Every column says by its title what it holds. What a caller passes as text is
-// escaped here; what it passes as HTML it has escaped itself.
+// Pieces of the tables of a report, as HTML. Every column's title says what it holds. Arguments that are text are
+// escaped here; arguments that are HTML must be escaped by the caller.
 #pragma once
 
 #include <span>
@@ -16,10 +16,10 @@ struct Column {
   std::string name, title;
 };
 
-// With a caption (text) and rows (HTML).
+// Takes a caption (text) and rows (HTML).
 std::string table(std::string_view caption, std::span<const Column> columns, const std::string& rows);
 std::string cell(const std::string& html, std::string_view kind = "");  // kind: "n" for numbers, "wide", "split"
-std::string small(const std::string& text, bool warns = false);         // a line below; empty of an empty text
+std::string small(const std::string& text, bool warns = false);         // a line below; empty for an empty text
 
 // The four phases of a step as a bar and as numbers.
 std::string phase_bar(const Phases& mean);

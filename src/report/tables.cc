@@ -70,7 +70,7 @@ std::string speedup_cell(const Run& run, const std::vector<Run>& runs) {
          small(fmt::format("{} there", result_text(*base)));
 }
 
-// Curves have the colour of the run's place among those they are drawn with.
+// A curve's colour follows from the run's place among those it is drawn with.
 std::string summary_row(const Run& run, std::size_t index, const std::vector<Run>& runs) {
   std::string html =
       fmt::format("<th scope=\"row\" title=\"{}\"><b class=\"key\" style=\"background:var(--run{})\"></b>{}</th>",
@@ -146,7 +146,7 @@ std::string changes_table(const std::vector<Run>& runs) {
 
 namespace {
 
-// The last thing that was said of every layer, by what it was about: one column each.
+// The latest news about every layer; one column per topic.
 std::string layers_table(const Run& run) {
   struct Said {
     std::int64_t step;
@@ -189,7 +189,7 @@ std::string layers_table(const Run& run) {
       escape_html(run.name), top, rows);
 }
 
-// What stands by layer in the table above is left out; pointing at the line shows it.
+// Leaves out what the table above shows by layer; pointing at the line shows it.
 std::string news_cell(const std::string& news) {
   std::string heads;
   for (const NewsPiece& piece : take_apart(news)) {

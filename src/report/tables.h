@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The tables of a report as HTML: all a reader needs without scripts. Columns explain themselves by their title. No
-// speed stands without the accuracy or loss that it was bought with.
+// The tables of a report as HTML: all a reader needs without scripts. Column titles explain themselves. No speed is
+// shown without the accuracy or loss that it was bought with.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 namespace slipstream {
 
 // The first run of strategy ssgd, without 16-bit sums, that a run may be compared with: same task, model, network and
-// group. Null where there is none.
+// group. Null if there is none.
 const Run* baseline_of(const Run& run, const std::vector<Run>& runs);
 
 // "84.30 %" or "1.9628"; the last batch's loss where nothing was tested.

@@ -26,7 +26,7 @@ const std::vector<TimelineSpan>* steps_of_first_rank(const Ranks& ranks) {
 
 double end_of(const TimelineSpan& span) { return span.began_ms + span.lasted_ms; }
 
-// From when to when: the last `most` steps of the last stretch without a hole that has so many, else of the longest.
+// The window to show: the last `most` steps of the last stretch without a gap that has so many, else of the longest.
 std::pair<double, double> choose_window(const std::vector<TimelineSpan>& steps, std::size_t most) {
   std::size_t first = 0, best_first = 0, best_end = 0;
   for (std::size_t end = 1; end <= steps.size(); ++end) {

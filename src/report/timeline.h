@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Timeline: some steps of a trace.json, by rank and row, times in milliseconds since the first of them began. They follow
-// each other without a hole, where an evaluation or a checkpoint would be, and are late ones, since strategies that
+// Timeline: some steps of a trace.json, by rank and row, times in milliseconds since the first of them began. The steps
+// follow each other without a gap, such as an evaluation or a checkpoint, and are late ones, since strategies that
 // measure at the start change then. Reads the events that `slipstream train` writes (watch/trace.h), not every Chrome
 // trace: complete events ("X") and names.
 #pragma once
@@ -32,9 +32,9 @@ struct TimelineRank {
 
 using Timeline = std::vector<TimelineRank>;
 
-// At most so many steps. `name` is told in errors.
+// Reads at most `steps` steps. `name` appears in errors.
 Timeline read_timeline(std::istream& trace, const std::string& name, std::size_t steps);
-// At most so many steps. DataError where the file is not such a trace.
+// Reads at most `steps` steps. DataError if the file is not such a trace.
 Timeline read_timeline(const std::filesystem::path& file, std::size_t steps);
 
 }  // namespace slipstream

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Chaos: faults that a run inflicts on itself (`train --chaos kills=20,freezes=2,cuts=1`), to see that it survives them.
-// It only decides what happens when to whom; the supervisor does it. Times and victims follow the seed, but also the
-// run: a fault waits until more than the required number of workers are at work.
+// Chaos: faults that a run inflicts on itself (`train --chaos kills=20,freezes=2,cuts=1`), to see that it survives
+// them. It only decides which fault hits which process when; the supervisor carries it out. Times and victims follow
+// the seed, but also the run: a fault waits until more than the required number of workers are at work.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ class Chaos {
   Chaos(const std::string& spec, std::uint64_t seed);
 
   bool cuts() const { return cuts_; }
-  // What happens now. `running`: the processes a fault may hit; `spare`: so many workers can be lost at present.
+  // The fault that is due now, if any. `running`: the processes it may hit; `spare`: how many workers may be lost now.
   std::optional<Fault> next(double now, const std::vector<int>& running, int spare);
 
   std::int64_t done() const { return planned_ - static_cast<std::int64_t>(left_.size()); }

@@ -113,7 +113,7 @@ void TrainConfig::load_toml(const std::string& path) {
   } catch (const toml::parse_error& e) {
     fail<ConfigError>("{}:{}: {}", path, e.source().begin.line, e.description());
   }
-  OptionSet options("configuration");  // the file is named where the error passes below
+  OptionSet options("configuration");  // errors get the file's name below
   describe(options);
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
@@ -179,7 +179,7 @@ void TrainConfig::validate(const Registry& registry) const {
 
 std::vector<std::pair<std::string, std::string>> TrainConfig::alike(const Registry& registry) const {
   TrainConfig shared = *this;
-  shared.out.clear();  // these may differ
+  shared.out.clear();  // these may differ between ranks
   shared.checkpoint_dir.clear();
   shared.resume.clear();
   shared.overwrite = false;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TrainConfig: all that `slipstream train` can be told. By precedence: flags, the TOML file of --config, defaults.
-// Every key is described once (describe) and has the same name in all three: --lr-schedule on the command line is
-// lr_schedule in the file. Options of the strategy stand in the file's table [set].
+// TrainConfig: everything that `slipstream train` can be told. By precedence: flags, the TOML file of --config,
+// defaults. Every key is described once (describe) and has the same name in all three: --lr-schedule on the command
+// line is lr_schedule in the file. The strategy's options are in the file's table [set].
 #pragma once
 
 #include <slipstream/optim/optimizer.h>
@@ -48,18 +48,18 @@ struct TrainConfig {
   // A strategy given as NAME:KEY=VALUE,… becomes NAME; the pairs go before those of `set`.
   void take_set_from_strategy();
 
-  // With no_decay as a parameter group.
+  // The optimizer with no_decay as a parameter group.
   OptimizerOptions grouped_optimizer() const;
   std::string checkpoint_folder() const;  // empty where there is none
 
-  // Sets what the file says. ConfigError names the file, the line and the nearest valid key.
+  // Sets the keys that the file has. ConfigError names the file, the line and the nearest valid key.
   void load_toml(const std::string& path);
 
   // All keys with their values, readable by load_toml. `registry` resolves the strategy's options.
   std::string to_toml(const Registry& registry) const;
 
-  // What all ranks must have been given alike, with its values: different flags on different machines would end in a hang
-  // or in nonsense.
+  // What must be equal on all ranks, with its values: different flags on different machines would end in a hang or in
+  // nonsense.
   std::vector<std::pair<std::string, std::string>> alike(const Registry& registry) const;
 
   // Checks what can be checked before a worker starts: strategy and its options, optimizer, task, output directory.

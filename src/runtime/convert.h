@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensors as a file for Python's torch.load: a dictionary of name → tensor, as model.pt has it, which
-// torch.load reads with its default weights_only. No torch in this header.
+// Writes tensors to a file for Python's torch.load: a dictionary of name → tensor, like model.pt, which torch.load
+// reads with its default weights_only. No torch in this header.
 #pragma once
 
 #include <string>

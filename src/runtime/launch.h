@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Launch: what this process is, a worker of somebody's job or the supervisor of a local one, and how the supervisor
-// runs its workers. The only place that reads environment variables.
+// Launch: what this process is, a worker of a job or the supervisor of a local one, and how the supervisor runs its
+// workers. The only place that reads environment variables.
 //
 // By precedence: --rank … (by hand, or from our own supervisor); --workers N; the environment of torchrun, Open MPI or
-// SLURM; else two local workers. With --servers S the last S processes of a job are servers, whoever starts it.
+// SLURM; else two local workers. With --servers S the last S processes of a job are servers, however it was started.
 #pragma once
 
 #include <slipstream/base/option.h>
@@ -35,11 +35,11 @@ struct LaunchOptions {
   std::int64_t streams = 0;
   std::string sums = "auto";
   std::string lab;      // empty: no lab
-  std::string elastic;  // "MIN:MAX" workers; empty: the job ends with the first that is lost
+  std::string elastic;  // "MIN:MAX" workers; empty: losing one process ends the job
   std::int64_t max_restarts = 100;
   std::string chaos;  // faults that the supervisor inflicts; empty: none
   std::int64_t chaos_seed = 1;
-  int supervisor_fd = -1;  // where a supervised worker tells what went wrong; -1: nobody supervises it
+  int supervisor_fd = -1;  // where a supervised worker reports what went wrong; -1: not supervised
 
   bool supervised() const { return supervisor_fd >= 0; }
 
@@ -52,29 +52,29 @@ Environment process_environment();
 
 struct Placement {
   bool supervisor = false;
-  int workers = 1;     // of a supervisor
-  Rendezvous at;       // of a worker
+  int workers = 1;     // supervisor: how many to start
+  Rendezvous at;       // worker: its place in the job
   std::string source;  // for people: "torchrun", "Open MPI", "SLURM", "command line"
 };
 
-// What a supervisor tells its workers in their environment: the key it made for the job, as hexadecimal digits.
+// The environment variable in which a supervisor passes the key of the job to its workers, as hexadecimal digits.
 inline constexpr const char* kJobKeyVariable = "SLIPSTREAM_JOB_KEY";
 
-// The key of a job, where the user gave a secret by --secret-file or SLIPSTREAM_SECRET.
+// The key of a job if the user gave a secret by --secret-file or SLIPSTREAM_SECRET.
 std::optional<std::array<std::byte, 32>> given_key(const LaunchOptions& options, const Environment& environment);
 
 // Throws ConfigError where flags or environment contradict each other.
 Placement place(const LaunchOptions& options, const Environment& environment);
 
-// --elastic of a job that starts with so many workers; ConfigError where it makes no sense.
+// Parses --elastic for a job that starts with `started` workers; ConfigError where it makes no sense.
 Elastic elastic_range(const std::string& text, int started);
 
 // Runs `command` (our own, without placement flags) as local workers, in a network lab if asked to, and waits for them.
 // Returns the exit code of the job.
 int supervise(const LaunchOptions& options, int workers, const std::vector<std::string>& command);
 
-// What a supervised worker tells its supervisor when it ends: its exit code and why. What another process announced to
-// it is no complaint of its own.
+// What a supervised worker tells its supervisor when it ends: its exit code and why. Failures that another process
+// announced are not reported again.
 struct Complaint {
   int code = 0;
   std::string text;
@@ -84,10 +84,10 @@ struct Complaint {
   bool operator==(const Complaint&) const = default;
 };
 
-// The exit code of a job whose first process to fail ended so, and whose processes complained so.
+// The exit code of a job, from its first process to fail and from what its processes complained about.
 int job_exit_code(const CrewFailure& first, const std::vector<Complaint>& complaints);
 
-// A warning where libtorch computes with the reference BLAS (16 times slower), with the cure; else empty.
+// A warning, with the cure, if libtorch computes with the reference BLAS (16 times slower); else empty.
 // `maps` is the text of /proc/self/maps.
 std::string slow_blas_warning(const std::string& maps);
 

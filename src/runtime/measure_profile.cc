@@ -27,7 +27,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// Every worker steps by itself, and notes when its gradients come.
+// Every worker steps by itself and notes when its gradients become ready.
 class Alone final : public Strategy {
  public:
   explicit Alone(std::unique_ptr<StepMeter>& meter) : meter_(meter) {}
@@ -102,7 +102,7 @@ class Measurement {
     }
   }
 
-  // By rank and step.
+  // Gathers numbers of all ranks, ordered by rank and step.
   std::vector<double> gathered(std::span<const double> mine) {
     std::vector<double> all(mine.size() * static_cast<std::size_t>(net_.size()));
     net_.gather(std::as_bytes(mine), std::as_writable_bytes(std::span(all))).wait();
@@ -172,7 +172,7 @@ MeasuredProfile measure_profile(const TaskOptions& task, const OptimizerOptions&
     float done = 1;
     net->sum(std::span(&done, 1)).wait();  // nobody leaves before all are done
     return found;
-  } catch (const FabricError&) {  // all know it already
+  } catch (const FabricError&) {  // all ranks know of it already
     throw;
   } catch (const std::exception& e) {
     net->announce(fmt::format("rank {} ended: {}", at.rank, e.what()));

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// measure_profile: a PlanProfile of the user's model on these machines, in seconds. All workers of a job call it together:
+// measure_profile: a PlanProfile of the user's model on these machines, in seconds. All workers of a job call it
+// together:
 //
-//   some steps without the network, all at once: when each gradient comes, how steps and workers differ
+//   some steps without the network, all at once: when each gradient is ready, how steps and workers differ
 //   some dense steps (ssgd): the update, and how much longer computing takes while bytes move
 //   the link (topology/link_probe.h)
 //
-// What it trains is thrown away. No torch in this header.
+// The trained weights are discarded. No torch in this header.
 #pragma once
 
 #include <slipstream/fabric/rendezvous.h>
@@ -18,10 +19,10 @@ namespace slipstream {
 
 struct MeasuredProfile {
   PlanProfile profile;
-  double dense_step_s = 0;  // what a step of ssgd took meanwhile
+  double dense_step_s = 0;  // measured time of a step of ssgd
 };
 
-// The same on all ranks.
+// The result is the same on all ranks.
 MeasuredProfile measure_profile(const TaskOptions& task, const OptimizerOptions& optimizer, const Rendezvous& at);
 
 }  // namespace slipstream

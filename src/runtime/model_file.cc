@@ -23,7 +23,7 @@ std::span<std::byte> bytes_of(const torch::Tensor& contiguous) {
   return {static_cast<std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
 }
 
-// Torch's types and those of files.
+// Torch's types and the matching types in files.
 constexpr std::pair<torch::ScalarType, Dtype> kTypes[] = {
     {torch::kFloat, Dtype::kF32},     {torch::kDouble, Dtype::kF64}, {torch::kHalf, Dtype::kF16},
     {torch::kBFloat16, Dtype::kBf16}, {torch::kLong, Dtype::kI64},   {torch::kInt, Dtype::kI32},
@@ -53,7 +53,7 @@ NamedTensors tensors_of(const fs::path& where) {
 
 }  // namespace
 
-// The module's tensors beside its parameters, which are the flat model's.
+// An archive with this tensor as its only entry.
 StateArchive archive_of(const std::string& name, const torch::Tensor& tensor) {
   const auto type = type_of(tensor);
   if (!type) fail<ConfigError>("'{}' is of a type that checkpoints do not have", name);
@@ -63,7 +63,7 @@ StateArchive archive_of(const std::string& name, const torch::Tensor& tensor) {
   return one;
 }
 
-// The checkpoint's entry back into the tensor.
+// Copies the checkpoint's entry back into the tensor.
 void restore_tensor(const StateArchive& state, const std::string& name, torch::Tensor& tensor) {
   torch::NoGradGuard no_grad;
   for (const TensorView& saved : state.tensors({})) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The --out folder of a run: the names in it, and how an earlier run's results are kept. What is written there is the
-// business of those who write it (train.cc, ledger.h).
+// The --out folder of a run: the names in it, and how an earlier run's results are protected. The writers (train.cc,
+// ledger.h) decide what is in the files.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@ namespace slipstream {
 
 std::string ledger_name(int rank);
 
-// Before any rank writes to --out: an earlier run's results stay, unless the user said otherwise. Throws ConfigError.
-// `group`: of an elastic job; later ones belong to the run itself.
+// Call before any rank writes to --out. Throws ConfigError if that would overwrite an earlier run's results and the
+// user did not allow it. `group`: of an elastic job; files found by later groups are the run's own.
 void protect_earlier_run(const TrainConfig& config, int rank, std::uint32_t group);
 
 }  // namespace slipstream

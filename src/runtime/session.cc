@@ -42,7 +42,7 @@ void share(Fabric& net, std::vector<torch::Tensor>& tensors, int source) {
     // A sum with zeros from all others is a broadcast. Each double goes as two floats, which is exact for what
     // buffers hold: fp32 statistics, counters below 2^48.
     auto high = values.to(torch::kFloat);
-    auto low = (values - high.to(torch::kDouble)).to(torch::kFloat).masked_fill(high.isinf(), 0);  // a mask's -inf
+    auto low = (values - high.to(torch::kDouble)).to(torch::kFloat).masked_fill(high.isinf(), 0);  // inf - inf is NaN
     auto both = torch::cat({high, low}).contiguous();
     if (!mean && net.rank() != std::max(source, 0)) both.zero_();
     net.sum({both.data_ptr<float>(), static_cast<std::size_t>(both.numel())}).wait();
@@ -53,7 +53,7 @@ void share(Fabric& net, std::vector<torch::Tensor>& tensors, int source) {
   }
 }
 
-// The strategy, once all ranks are known to have been given the same: options, parameters and this library's version.
+// The strategy, made after checking that options, parameters and library version are equal on all ranks.
 std::unique_ptr<Strategy> agreed_strategy(Fabric& world, TorchModel& model, const SessionOptions& options) {
   const auto configured = options.registry.configure(options.strategy, options.set);
   Facts facts{{"version", version()}, {"strategy", options.strategy}};
@@ -77,7 +77,7 @@ std::unique_ptr<Strategy> agreed_strategy(Fabric& world, TorchModel& model, cons
   return configured.make();
 }
 
-// Two sessions at work on one fabric would take each other's messages.
+// Two sessions on one fabric would take each other's messages, so only one may be at work.
 class OneAtWork {
  public:
   explicit OneAtWork(const Fabric& fabric) : fabric_(&fabric) {
@@ -110,13 +110,13 @@ struct Session::State {
   TorchModel model;
   const SessionOptions options;
   const PlanChooser chooser{options.registry};
-  std::optional<Engine> engine;             // of the present group
+  std::optional<Engine> engine;             // of the current group
   std::optional<Pace> pace;                 // empty: alone, or simulated
   CheckpointMeta job;                       // all but step and files
-  std::optional<Checkpointer> checkpoints;  // empty: none on the way
-  double unsaved_seconds = 0;               // since the last one, when the last group ended
+  std::optional<Checkpointer> checkpoints;  // empty: no automatic checkpoints
+  double unsaved_seconds = 0;               // since the last checkpoint, when the last group ended
   bool held = false;
-  Holdings holdings;  // from one group to the next
+  Holdings holdings;  // what this rank takes from one group to the next
 
   State(Fabric& fabric, const ModuleTensors& module, const SessionOptions& given)
       : world(fabric), at_work(std::in_place, fabric), model(module, given.stage), options(given) {
@@ -127,10 +127,10 @@ struct Session::State {
     }
   }
 
-  // A group of workers has formed, of which some may have trained already: everything that is of the group is made for
-  // it. If it throws nothing is lost: the holdings are as they were.
+  // Makes everything that belongs to a group of workers, which has just formed and may contain workers that have
+  // trained. If it throws, nothing is lost: the holdings are unchanged.
   Meeting start(Session& session) {
-    if (holdings.weights.empty()) {  // new here: what rank 0 began with must survive a start that fails
+    if (holdings.weights.empty()) {  // new here: rank 0's first weights must survive a start that fails
       const auto weights = model.flat().weights();
       holdings.weights.assign(weights.begin(), weights.end());
     }
@@ -166,7 +166,7 @@ struct Session::State {
     return meeting;
   }
 
-  // A newcomer with other options leaves with an error; those who have trained go on without it.
+  // A newcomer with other options leaves with an error; the workers that have trained go on without it.
   std::unique_ptr<Strategy> agreed() {
     try {
       return agreed_strategy(world, model, options);
@@ -176,8 +176,8 @@ struct Session::State {
     }
   }
 
-  // The same until a group holds: somebody may be lost before all have what they need. What a start overwrites beside
-  // the weights is put back then.
+  // Repeats start() until a group works: a worker may be lost before all have what they need. After a failure it puts
+  // back what start() has overwritten apart from the weights.
   Meeting start_for_sure(Session& session) {
     StateArchive loop;
     if (options.loop) loop.save("", options.loop);
@@ -196,12 +196,12 @@ struct Session::State {
     }
   }
 
-  // What this rank holds goes along; everything of the group ends.
+  // Keeps what this rank holds for the next group, and ends everything of this one.
   void leave_group(bool in_order) {
     try {
       if (in_order && checkpoints) checkpoints->finish();
       holdings = engine->release(in_order);
-    } catch (const GroupFailed&) {  // it was in order no longer
+    } catch (const GroupFailed&) {  // a worker was lost after all
       holdings = engine->release(false);
     }
     end_group();
@@ -265,7 +265,7 @@ struct Session::State {
     model.publish();
   }
 
-  // All but what the engine and the weights are made of.
+  // Everything but the weights and the engine's state.
   void restore_rest(const StateArchive& state) {
     if (options.loop) state.restore("loop/", options.loop);
     for (std::size_t i = 0; i < model.others().size(); ++i) {
@@ -283,7 +283,7 @@ struct Session::State {
     if (checkpoints) checkpoints->after_step(engine->t(), [this](StateArchive& state) { snapshot(state); });
   }
 
-  // A failure of the network says in which step it came.
+  // Adds the number of the step to network failures.
   template <typename Work>
   auto naming_step(const Work& work) -> decltype(work()) {
     const std::int64_t t = engine->t();
@@ -297,7 +297,7 @@ struct Session::State {
     }
   }
 
-  // Step t has data of this rank: from here on it cannot be taken back.
+  // This rank has data for step t. It cannot take that back.
   void begin_step() {
     if (pace) pace->begins(engine->t());
   }
@@ -343,7 +343,8 @@ void Session::set_lr_factor(std::size_t group, double factor) { state_->engine->
 
 void Session::join() {
   State& s = *state_;
-  // After a backward pass whose gradients left without a step() the ranks stand as they are: all must have done the same.
+  // If gradients have left during a backward pass without a step(), the ranks stay as they are: all must have done the
+  // same.
   if (!s.pace || s.pace->begun(s.engine->t())) return;
   while (s.pace->someone_goes_on(s.engine->t())) {
     s.engine->step_without_data();
@@ -391,10 +392,10 @@ std::int64_t Session::resume(const std::string& where) {
   if (s.job.same_group(saved)) {
     s.restore(read_rank(checkpoint, saved, s.world.rank()), saved.step);
     s.checkpoints.reset();
-    s.open_checkpoints();  // counts from here
+    s.open_checkpoints();  // counts from this step
     return saved.step;
   }
-  // Another number of workers or servers: as if the group had changed.
+  // With another number of workers or servers, continue as if the group had changed.
   s.holdings = holdings_from(checkpoint, saved, s.model.flat(), s.world.rank(), s.world.size());
   if (s.holdings.steps >= 0) s.restore_rest(read_rank(checkpoint, saved, s.world.rank()));
   s.engine->leave(Goodbye::kBackSoon);
@@ -458,7 +459,7 @@ Session::Average Session::average() {
   const auto weights = s.model.flat().weights();
   auto own = std::make_unique<Average::Own>(Average::Own{s, {weights.begin(), weights.end()}, {}});
   for (const torch::Tensor& other : s.model.others()) own->others.push_back(other.clone());
-  Average kept(std::move(own));  // restores also where a collective fails
+  Average kept(std::move(own));  // also restores if a collective fails
   slipstream::average(s.world, weights);
   s.model.publish();
   share(s.world, s.model.others(), kMean);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The local supervisor: holds the rendezvous, so that any worker may die, and names the one that did.
+// The local supervisor: holds the rendezvous, so that any worker may die, and reports which one did.
 #include <fcntl.h>
 #include <linux/close_range.h>
 #include <slipstream/base/clock.h>
@@ -28,7 +28,7 @@
 namespace slipstream {
 namespace {
 
-// A pipe through which workers tell what went wrong, so that what all of them found is said once.
+// A pipe through which workers tell what went wrong, so that a failure that all of them found is printed once.
 class Complaints {
  public:
   Complaints() {
@@ -39,7 +39,7 @@ class Complaints {
     for (const int end : ends_) close(end);
   }
   int write_end() const { return ends_[1]; }
-  // What was written so far, without repetitions, in order.
+  // What was written so far, in order, without repetitions.
   std::vector<Complaint> distinct() {
     std::string all;
     char part[4096];
@@ -56,21 +56,21 @@ class Complaints {
   int ends_[2];
 };
 
-// In a child: of the files that are open, only this one beside the standard ones stays so in the command. A connection of
-// the hub's that lived on in a worker would not end when the hub closes it.
+// Called in a child: the command inherits only this file and the standard ones. If a worker inherited a connection of
+// the hub, the connection would stay open after the hub closes it.
 void keep_open_only(int file) {
   close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
   fcntl(file, F_SETFD, 0);
 }
 
-// A worker that got SIGINT or SIGTERM stops all workers at one step, and they end with this code; the first of them is
-// not to be blamed, nor the rest to be hurried.
+// After SIGINT or SIGTERM to any worker, all workers stop at one step and end with this code. Then the first one to end
+// is not to blame, and the others need not hurry.
 bool stopped_on_request(const CrewFailure& failure) {
   return failure.signal == 0 && failure.exit_code == Interrupted("").exit_code();
 }
 
-// What the supervisor of an elastic job does about its processes: it starts lost ones again, ends silent ones, and
-// inflicts --chaos. The crew's thread, but for silent() and hopeless().
+// What the supervisor of an elastic job does about its processes: it restarts lost ones, kills silent ones, and
+// inflicts --chaos. Runs on the crew's thread, except silent() and hopeless().
 class Survival {
  public:
   Survival(const LaunchOptions& options, int workers, Elastic elastic, const Lab* lab)
@@ -82,16 +82,16 @@ class Survival {
     }
   }
 
-  // From the hub's thread: the process shows no life. It is killed, and then started again like any that is lost.
+  // Called on the hub's thread: the process shows no life. It is killed, then restarted like any lost process.
   void silent(int seat) {
     const std::lock_guard lock(mutex_);
     silent_.push_back(seat);
   }
 
-  // From the hub's thread: there will be no other group.
+  // Called on the hub's thread: no further group will form.
   void hopeless() { hopeless_ = true; }
 
-  // Lost processes come back after 0.1 s, then 0.2, 0.4, …; one that lived for a minute begins anew.
+  // Lost processes are restarted after 0.1 s, then 0.2, 0.4, … 6.4 s; after a minute without a loss, after 0.1 s again.
   std::optional<double> restart_after(const CrewFailure& failure, Hub& hub) {
     const bool users_fault =
         failure.signal == 0 && failure.exit_code < 126 && failure.exit_code != FabricError("").exit_code();
@@ -122,7 +122,7 @@ class Survival {
       silent_.clear();
     }
     if (!chaos_) return;
-    std::vector<int> running;  // and not disturbed: one of them must be left to go on from
+    std::vector<int> running;  // undisturbed ones only: the job must be able to go on from one of them
     int workers = 0;
     for (const int seat : hub.seats_that_hold()) {
       if (seat >= static_cast<int>(pids.size()) || pids[static_cast<std::size_t>(seat)] <= 0) continue;
@@ -171,11 +171,11 @@ class Survival {
   const Lab* const lab_;
   const SteadyClock clock_;
   std::optional<Chaos> chaos_;
-  std::map<int, Chaos::Kind> disturbed_;  // until they are started again
+  std::map<int, Chaos::Kind> disturbed_;  // until they are restarted
   std::map<int, Restarts> restarts_;      // by member
   std::int64_t total_ = 0;
   std::mutex mutex_;
-  std::vector<int> silent_;  // guarded
+  std::vector<int> silent_;  // guarded by mutex_
   std::atomic<bool> hopeless_{false};
 };
 
@@ -196,7 +196,7 @@ int job_exit_code(const CrewFailure& first, const std::vector<Complaint>& compla
   if (asked_to_end) return Interrupted("").exit_code();
   const int lost = FabricError("").exit_code();
   if (first.exit_code >= 126) return lost;
-  // One that ended because another process failed may end before that other one does: the other one's code counts.
+  // A process that ended because another one failed may end before that one does: then the other one's code counts.
   const auto cause = std::find_if(complaints.begin(), complaints.end(), [&](const auto& c) { return c.code != lost; });
   return first.exit_code == lost && cause != complaints.end() ? cause->code : first.exit_code;
 }
@@ -261,7 +261,7 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
     rules.restart_after = [&](const CrewFailure& failure) { return survival.restart_after(failure, *hub); };
     rules.counts = [workers](int member) { return member < workers; };  // servers end before results are written
     rules.on_first_good_end = [&hub] { hub->job_is_over(); };
-    rules.patience_seconds = std::max(patience, options.join_timeout);  // one that still starts must hear of it
+    rules.patience_seconds = std::max(patience, options.join_timeout);  // a starting one must hear of it
     rules.on_tick = [&](const std::vector<pid_t>& pids) { survival.tick(pids, *hub); };
   }
   rules.on_first_failure = [&hub, workers](const CrewFailure& failure) {
@@ -274,7 +274,7 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
   };
   const CrewOutcome outcome = run_crew(std::move(members), rules);
   survival.tell_chaos();
-  const bool survived = elastic && !outcome.first_failure;  // then what went wrong on the way was told when it did
+  const bool survived = elastic && !outcome.first_failure;  // then failures were reported when they happened
   const auto told = survived ? std::vector<Complaint>() : complaints.distinct();
   for (const Complaint& one : told) std::fprintf(stderr, "slipstream: %s\n", one.text.c_str());
   if (outcome.interrupted) return Interrupted("").exit_code();

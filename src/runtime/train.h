@@ -11,7 +11,7 @@ namespace slipstream {
 // Returns the exit code: 0, or 130 after a stop on request (partial results are kept). Errors are thrown.
 int run_worker(const TrainConfig& config, const Registry& registry, const Rendezvous& at);
 
-// All it needs to know it is told by the workers.
+// Needs no configuration: the workers send it everything.
 int run_server(const Rendezvous& at);
 
 }  // namespace slipstream

@@ -11,7 +11,7 @@
 namespace slipstream {
 namespace {
 
-// Markdown shows such lines as they are.
+// Markdown shows indented lines as they are.
 std::string indented(const std::string& lines) {
   std::string made;
   std::istringstream rest(lines);

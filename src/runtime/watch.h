@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Watch: what people look at while a worker trains, as far as they asked for it: the dashboard and TensorBoard's event
-// files. Both are rank 0's; every worker of an elastic job may become it, and keeps what a dashboard shows. Training thread
-// only.
+// Watch: what people look at while a worker trains, if they asked for it: the dashboard and TensorBoard's event files.
+// Rank 0 provides both; since every worker of an elastic job may become rank 0, each keeps what a dashboard shows.
+// Training thread only.
 #pragma once
 
 #include <functional>
@@ -19,13 +19,13 @@ namespace slipstream {
 
 class Watch {
  public:
-  // `about`: what is known of the run before its first step. The configuration must outlive it.
+  // `about`: what is known about the run before its first step. The configuration must outlive this object.
   Watch(const TrainConfig& config, const Summary& about);
 
-  // This worker is rank 0: serves the dashboard from now on, and says where. ConfigError where the port is in use.
+  // For rank 0: serves the dashboard from now on, and prints its address. ConfigError where the port is in use.
   void serve();
 
-  // `samples`: of all workers. `resolved` is called where an event file begins.
+  // `samples`: of all workers together. `resolved` is called when an event file begins.
   void step(const StepRecord& record, const Traffic& traffic, double samples, bool rank_0,
             const std::function<std::string()>& resolved);
   void evaluated(std::int64_t steps, const std::string& metric, double value, bool rank_0);

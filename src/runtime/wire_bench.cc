@@ -16,7 +16,7 @@
 namespace slipstream {
 namespace {
 
-// Small whole numbers, so that the sum over ranks is exact in every format and any rank can tell what it must be.
+// Small whole numbers, so that the sum over ranks is exact in every format and every rank knows the result.
 float contribution(std::size_t i, int rank) { return static_cast<float>((i + static_cast<std::size_t>(rank)) % 5); }
 
 using Sum = std::function<InFlight(std::span<float>)>;
@@ -100,7 +100,7 @@ class PushPull {
   ServerClient client_;
 };
 
-// One row: `once` is called with 1, 2, … and returns seconds.
+// One row of the table: `once` is called with 1, 2, … and returns seconds.
 void bench_row(bool speaks, std::size_t bytes, std::int64_t repeats, double bus,
                const std::function<double(std::int64_t)>& once) {
   once(1);  // warm-up
@@ -125,7 +125,7 @@ void bench_heading(const std::string& text) {
 
 namespace {
 
-// Messages between ranks 0 and 1: there and back, and many in one direction. `send` and `recv` wait.
+// Messages between ranks 0 and 1: there and back, and many in one direction. `send` and `recv` block.
 struct Messenger {
   std::function<void(std::span<const std::byte>)> send;
   std::function<void(std::span<std::byte>)> recv;
@@ -200,7 +200,8 @@ int run_wire_bench(const WireBenchOptions& options, const Rendezvous& at) {
   if (c10d && wire == Wire::kFp32) bench_sums("c10d", [&](std::span<float> values) { return c10d->sum(values); });
 
   PushPull servers(net, sizes);
-  // What a worker's port carries in each direction: its own messages and, with a share beside it, those of that share.
+  // What a worker's port carries in each direction: its own messages and, if it hosts a share of the servers, those of
+  // that share.
   const bool beside = at.servers == 0;
   const double bus = beside ? 2.0 * (net.size() - 1) / net.size() : 1.0;
   if (speaks) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Delayed: something is sent at the end of every `period`-th step, and its answer applied `delay` steps later. With
-// `offset` the first sending comes so many steps later. A pure value; all ranks ask it with the same step number.
+// Delayed: something is sent at the end of every `period`-th step, and its answer applied `delay` steps later. `offset`
+// postpones the first sending by that many steps. A pure value; all ranks ask it with the same step number.
 //
 //   period 4, delay 2:   step 0 1 2 3 4 5 6 7 8 9 …
 //                        sends       s       s
@@ -22,8 +22,8 @@ struct Delayed {
   bool sends(std::int64_t t) const { return t >= offset && (t - offset + 1) % period == 0; }
   bool applies(std::int64_t t) const { return sends(t - delay); }
 
-  // The same with another period and delay, for what is sent after step `sent`, whose answer was applied already: the
-  // next sending is a period after it, or, where that has passed, a multiple of periods.
+  // A copy with another period and delay, made after the answer to the sending of step `sent` was applied: the next
+  // sending comes one new period after `sent` or, where that has passed, a whole number of periods after it.
   Delayed changed(std::int64_t sent, std::int64_t new_period, std::int64_t new_delay) const {
     return {new_period, new_delay, sent + 1};
   }

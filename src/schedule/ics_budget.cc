@@ -11,8 +11,8 @@ namespace slipstream {
 namespace {
 
 constexpr double kIncrease = 0.05;      // of the cap
-constexpr double kDecrease = 0.7;       // times
-constexpr double kHiddenEnough = 0.02;  // of the compute time: timers and wake-ups are no traffic
+constexpr double kDecrease = 0.7;       // factor
+constexpr double kHiddenEnough = 0.02;  // of the compute time: shorter waits are timers and wake-ups
 
 }  // namespace
 
@@ -20,8 +20,8 @@ double IcsBudget::update(std::span<const IcsMeasure> all) {
   double loss = 0.0, rate = 0.0, exposed = 0.0, compute = std::numeric_limits<double>::infinity();
   for (const IcsMeasure& one : all) {
     loss += one.loss / static_cast<double>(all.size());
-    compute = std::min(compute, one.compute_s);  // it must be hidden from the fastest
-    rate = std::max(rate, one.bytes_per_s);      // who came last did not wait for others
+    compute = std::min(compute, one.compute_s);  // the fastest rank must not have to wait for the traffic
+    rate = std::max(rate, one.bytes_per_s);      // the last rank to arrive did not wait for the others
     exposed = std::max(exposed, one.exposed_s);
   }
   if (rule_ == Rule::kMeasured) {
@@ -31,7 +31,7 @@ double IcsBudget::update(std::span<const IcsMeasure> all) {
     ramp_ = first_loss_ > 0.0 ? std::clamp(1.0 - loss / first_loss_, 0.0, 1.0) : 1.0;
     bytes_ = rate * compute * ramp_;
   }
-  bytes_ = bytes_ < cap_bytes_ ? bytes_ : cap_bytes_;  // also where a loss that is no number made it none
+  bytes_ = bytes_ < cap_bytes_ ? bytes_ : cap_bytes_;  // a NaN from the loss compares false: becomes the cap
   return bytes_;
 }
 

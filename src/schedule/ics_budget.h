@@ -18,7 +18,7 @@
 
 namespace slipstream {
 
-// One rank's, since the last time but for the rate, which is the latest.
+// One rank's measurements since the last update; the rate is the latest one.
 struct IcsMeasure {
   double loss = 0.0;         // mean
   double compute_s = 0.0;    // of one step
@@ -53,7 +53,8 @@ struct IcsCandidate {
   bool pinned = false;  // never taken
 };
 
-// By candidate: is it taken? Least score first, the first of equal ones; what does not fit is passed over.
+// For each candidate, whether it is taken: by ascending score, the first among equals. Those that do not fit are
+// skipped.
 std::vector<bool> select_ics(const std::vector<IcsCandidate>& candidates, double budget_bytes);
 
 }  // namespace slipstream

@@ -23,7 +23,7 @@ struct LrSchedule {
   std::int64_t step_every = 1000;
   double step_gamma = 0.1;
   double final_lr = 0.0;         // cosine
-  std::int64_t total_steps = 0;  // cosine; the job's length, filled in by whoever runs it
+  std::int64_t total_steps = 0;  // cosine; the job's length, set by the code that runs it
 
   double at(std::int64_t t, double base_lr) const;
 

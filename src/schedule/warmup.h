@@ -13,7 +13,7 @@ struct Warmup {
 
   bool active(std::int64_t t) const { return t < steps; }
 
-  // How much of the way is gone at step t: 1/steps in the first step, 1 in the last step of the warm-up and ever after.
+  // The share of the warm-up that is done at step t: 1/steps in the first step, 1 in the last step and ever after.
   double fraction(std::int64_t t) const {
     return active(t) ? static_cast<double>(t + 1) / static_cast<double>(steps) : 1.0;
   }

@@ -162,7 +162,7 @@ void ServerClient::visit(StateVisitor& v) {
 
 void ServerClient::visit_server(StateVisitor& v, int server, std::int64_t rounds) {
   std::size_t first = 0, range = 0, parts = 0;
-  for (const ServerPart& part : parts_) {  // a server's are neighbours
+  for (const ServerPart& part : parts_) {  // a server's parts are neighbours
     if (part.server != server) continue;
     first = parts++ == 0 ? part.offset : first;
     range += part.count;
@@ -182,7 +182,7 @@ void ServerClient::visit_server(StateVisitor& v, int server, std::int64_t rounds
     left = left.subspan(range);
   }
   v.floats(name(kServerCounters), left);
-  // The optimizer's integers are alike in all parts; who changes the one that is named changes them all.
+  // The optimizer's integers are equal in all parts: the visitor gets one, and a change to it goes to all parts.
   const std::size_t stride = left.size() / parts;
   for (std::size_t i = 0; i < layout.integers.size(); ++i) {
     const auto in_part = [&](std::size_t part) {
@@ -242,7 +242,7 @@ ServerMessage ServerClient::checked(const ServerMessage::Frame& frame, int serve
   return reply;
 }
 
-// Waits for the pushes of these rounds to have left.
+// Waits until the messages of these rounds have left.
 void ServerClient::settle(Tag lane, std::int64_t round) {
   for (auto& outbox = outbox_[index(lane)]; !outbox.empty() && outbox.front().round <= round; outbox.pop_front()) {
     outbox.front().sent.wait();

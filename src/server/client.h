@@ -6,11 +6,10 @@
 //
 //   open       once, on all workers: tells the servers what they hold; worker 0's weights become everybody's
 //   push       hands the servers a gradient for one part; every worker pushes every part once in a round
-//   pull       asks for the weights of a part as they are once they hold the round of this worker's last push from
-//              everybody (or up to `behind` rounds less)
+//   pull       asks for the weights of a part, to be sent once they hold everybody's pushes up to the round of this
+//              worker's last push (or up to `behind` rounds less)
 //
-// How pushes become updates is the setup's: see ServerSetup::Apply. visit() is collective: it reads and writes the
-// servers' state.
+// ServerSetup::Apply says how pushes become updates. visit() is collective: it reads and writes the servers' state.
 #pragma once
 
 #include <slipstream/base/state.h>
@@ -41,8 +40,8 @@ class ServerClient {
   static constexpr std::int64_t kAnyBehind = std::numeric_limits<std::int64_t>::max();
   static constexpr double kHeadBytes = ServerMessage::kBytes;
 
-  // The parts, in the order of the flat model: [cuts[i], cuts[i+1]) cut where one server ends and the next begins and
-  // into equal pieces of at most `max_bytes`. `cuts` ascends from 0 to the model's size.
+  // The parts, in the order of the flat model: each [cuts[i], cuts[i+1]) is cut at the borders between servers and into
+  // equal pieces of at most `max_bytes`. `cuts` ascends from 0 to the model's size.
   static std::vector<ServerPart> plan(const std::vector<std::size_t>& cuts, int servers, std::size_t max_bytes);
 
   void open(Fabric& net, std::vector<ServerPart> parts, ServerSetup::Apply apply, bool scores,
@@ -51,7 +50,7 @@ class ServerClient {
   const std::vector<ServerPart>& parts() const { return parts_; }
   // The parts [first, last) that make up this range, which begins and ends at cuts.
   std::pair<std::size_t, std::size_t> parts_in(std::size_t offset, std::size_t count) const;
-  // What the last reply about a part told: its importance, and the updates made so far.
+  // From the last reply about a part: its importance, and the updates made so far.
   double score(std::size_t part) const { return scores_[part]; }
   std::int64_t updates(std::size_t part) const { return updates_[part]; }
 
@@ -59,17 +58,17 @@ class ServerClient {
   void pull(std::size_t part, std::span<float> into, std::int64_t behind = 0, Tag lane = kUrgent);
   void push_pull(std::size_t part, std::span<const float> gradient, double lr, std::span<float> into,
                  std::int64_t behind = 0, Tag lane = kUrgent);
-  // Waits for all pulls of the lane, and for the pushes before them to have left. `arrived` is called for every part
-  // whose weights are there, while others are still on their way.
+  // Waits for all pulls of the lane, and until the pushes before them have left. `arrived` is called for every part
+  // whose weights have come, while others are still on their way.
   void wait(Tag lane = kUrgent, const std::function<void(std::size_t part)>& arrived = {});
 
-  // Asks all servers for a sign once the last round's pushes of all workers are in their weights; wait_rounds waits
-  // until at most `open` such signs are missing, and for the pushes of the others to have left.
+  // Asks all servers to answer once the last round's pushes of all workers are in their weights. wait_rounds waits
+  // until at most `open` of the rounds asked about are unanswered, and until the pushes of the answered ones have left.
   void ask_round();
   void wait_rounds(std::size_t open);
 
-  // Names what each server holds "server@FIRST/FIELD", FIRST being the place of its first float in the model: weights,
-  // the optimizer's state, counters. Nothing may be in flight but asked rounds.
+  // Names what each server holds "server@FIRST/FIELD", FIRST being the index of its first float in the model: weights,
+  // the optimizer's state, counters. Nothing may be in flight but ask_round().
   void visit(StateVisitor& v);
 
  private:
@@ -81,7 +80,7 @@ class ServerClient {
   struct Pull {
     std::size_t part = 0;
     std::int64_t after = 0;
-    std::int64_t own = 0;  // rounds this worker had pushed when it asked: the reply says that they have arrived
+    std::int64_t own = 0;  // rounds this worker had pushed when it asked; the reply says that they have arrived
     ServerMessage::Frame frame{};
     InFlight reply;
   };
@@ -95,7 +94,7 @@ class ServerClient {
   void visit_server(StateVisitor& v, int server, std::int64_t rounds);
   void send(int server, Tag lane, ServerMessage message, std::span<const std::byte> payload);
   void expect(std::size_t part, std::span<float> into, std::int64_t after, Tag lane);
-  // One question and its answer, waited for.
+  // Sends a request and waits for its answer.
   ServerMessage ask(int server, const ServerMessage& message, std::span<const std::byte> payload,
                     std::span<std::byte> into);
   InFlight reply(int server, Tag lane, ServerMessage::Frame& frame, std::span<std::byte> into);
@@ -107,7 +106,7 @@ class ServerClient {
 
   Fabric* net_ = nullptr;
   Fabric::Servers at_;
-  OptimizerOptions rule_;  // of the servers
+  OptimizerOptions rule_;  // the servers' optimizer
   std::vector<ServerPart> parts_;
   std::vector<std::int64_t> pushed_;  // rounds, by part
   std::vector<std::int64_t> updates_;

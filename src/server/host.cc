@@ -37,7 +37,7 @@ void ServerHost::arrived(int from, Tag tag, const LetterHead& head, std::span<co
     answers.send(reply.to, kServerReplyTag | reply.lane, reply.message.pack(), std::move(reply.payload));
   }
   if (message.kind != ServerMessage::Kind::kBye) return;
-  left_.emplace(from, tag);  // who is quicker than we are greets the next host before this one is gone
+  left_.emplace(from, tag);  // a fast worker may greet the next host before this one is gone
   const std::lock_guard lock(mutex_);
   ++goodbyes_;
   why_ = std::max(why_, static_cast<Goodbye>(std::clamp(message.value, 0.0, 3.0)));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ServerHost: the parameter server of this process. It listens for the workers' messages, hands each to a ShardServer and
-// sends what that answers, until every worker has said goodbye. It works where messages come in, on the fabric's I/O
-// thread: a push is added to its sum when it is there, and no thread of ours has to wake up for it.
+// ServerHost: the parameter server of this process. It listens for the workers' messages, hands each to a ShardServer
+// and sends the replies, until every worker has said goodbye. It runs on the fabric's I/O thread: a push is added to
+// its sum as it arrives, without waking up another thread.
 //
-// May be opened and closed any number of times; all processes of a job do so together. A SimWorld's servers run the same
-// ShardServer in their own loop (sim/sim_job.cc).
+// May be opened and closed any number of times; all processes of a job do so together. A SimWorld's servers run the
+// same ShardServer in their own loop (sim/sim_job.cc).
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
@@ -20,7 +20,7 @@
 
 namespace slipstream {
 
-// Why workers leave their servers. The largest of what they said counts.
+// Why workers leave their servers. Where their reasons differ, the largest counts.
 //   kDone      the training has ended           kStopped    the user asked for it
 //   kBackSoon  they open their servers again    kRegroups   the same, in the next group of an elastic job
 enum class Goodbye { kDone, kStopped, kBackSoon, kRegroups };
@@ -32,10 +32,10 @@ class ServerHost final : public Listener {
   ServerHost(const ServerHost&) = delete;
   ServerHost& operator=(const ServerHost&) = delete;
 
-  // Until all workers have said goodbye; throws FabricError where the job fails before. Why they did.
+  // Waits until all workers have said goodbye and returns why; throws FabricError if the job fails before.
   Goodbye wait();
 
-  // A process serves itself where there are no processes that only do that.
+  // Is there a server beside this worker? Not where other processes only serve.
   static bool needed(const Fabric& net) { return net.servers().first == 0; }
 
  private:
@@ -47,7 +47,7 @@ class ServerHost final : public Listener {
   Fabric& net_;
   const int server_;
   ShardServer shard_;
-  std::set<std::pair<int, Tag>> left_;  // said goodbye; the I/O thread's
+  std::set<std::pair<int, Tag>> left_;  // (worker, tag) that said goodbye; I/O thread only
   std::mutex mutex_;                    // guards what follows
   std::condition_variable ended_;
   int goodbyes_ = 0;
@@ -55,7 +55,7 @@ class ServerHost final : public Listener {
   std::optional<std::string> failure_;
 };
 
-// A worker's last word to all servers, on both lanes.
+// Sends kBye to all servers, on both lanes; returns when the messages have left.
 void leave_servers(Fabric& net, Goodbye why);
 
 }  // namespace slipstream

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ServerLayout: how a server tells its whole state in one message (kReadState, kWriteState), so that both sides can find
+// ServerLayout: how a server's whole state lies in one message (kReadState, kWriteState), so that both sides find
 // things in it:
 //
-//   for every field    its floats of all the server's parts, one part after the other: weights, then the optimizer's
+//   for every field    the floats of all the server's parts, one part after the other: weights, then the optimizer's
 //   for every part     its integers: the optimizer's, then the server's own counters
 #pragma once
 

@@ -18,10 +18,10 @@ namespace {
 using Kind = ServerMessage::Kind;
 using Apply = ServerSetup::Apply;
 
-constexpr std::uint64_t kUnknownBytes = 64 << 20;  // most that is taken before the sizes of the parts are known
-constexpr double kKeptScore = 0.9;                 // share of the old importance that is kept at an update
+constexpr std::uint64_t kUnknownBytes = 64 << 20;  // largest payload accepted before part sizes are known
+constexpr double kKeptScore = 0.9;                 // share of the old importance that an update keeps
 
-// A server's state in one piece (layout.h), which is read or written as its parts are visited, one after the other.
+// Copies a server's state to or from one piece of memory (layout.h) while its parts are visited in order.
 class OnePiece final : public StateVisitor {
  public:
   enum class Way { kIn, kOut };
@@ -75,7 +75,7 @@ void ShardServer::admit(const ServerMessage& message, std::uint64_t payload_byte
     case Kind::kPushPull:
       if (setups_ > 0) {
         carries(std::span(*part_of(message).weights).size_bytes());
-      } else {  // over several connections it may overtake the setup
+      } else {  // with several connections it may overtake the setup
         require(payload_bytes <= kUnknownBytes, message, "nobody has introduced itself, and its payload is large");
       }
       break;
@@ -118,7 +118,7 @@ std::vector<ShardServer::Reply> ShardServer::handle(Tag lane, const ServerMessag
     case Kind::kPushPull: {
       Part& part = part_of(message);
       check_push(part, message);
-      // Noted before the push can be applied: the reply shows the weights right after that.
+      // Noted before the push is applied, so that the reply has the weights right after it.
       if (message.kind == Kind::kPushPull) request(message, lane);
       push(part, message, floats);
       break;
@@ -266,7 +266,7 @@ void ShardServer::add_to_round(Part& part, const ServerMessage& message, std::sp
     buffers_.push_back(std::move(early));
   }
   if (round.added < workers_) return;
-  // A worker's pushes are in order, so no later round can be complete: this is the first.
+  // A worker's pushes come in order, so no later round can be complete before this one: it is the first.
   Round done = std::move(part.rounds.front());
   part.rounds.pop_front();
   for (auto& applied : part.applied) ++applied;
@@ -281,8 +281,8 @@ void ShardServer::apply(Part& part, std::span<const float> gradient, double lr) 
     part.weights.swap(part.spare);
   }
   Floats& weights = *part.weights;
-  // A round's sum counts as its mean. A push of its own counts in full and moves the weights by a P-th of the rate: P of
-  // them decay the weights, and move those of Adam, as far as one round does.
+  // A round's sum is applied as its mean. A single push is applied in full, but with a P-th of the rate: so P pushes
+  // decay the weights, and under Adam move them, as far as one round does.
   const bool is_sum = setup_.apply == Apply::kMean || setup_.apply == Apply::kMeanByArrival;
   const float share = is_sum ? 1.0F / static_cast<float>(workers_) : 1.0F;
   if (setup_.scores && !weights.empty()) {
@@ -338,7 +338,7 @@ void ShardServer::answer_waiting(Part& part) {
   });
 }
 
-// Answers those who asked about the server as a whole.
+// Answers requests that are about the server as a whole.
 void ShardServer::answer_idle() {
   std::erase_if(idle_requests_, [this](const std::shared_ptr<Request>& request) {
     const ServerMessage& asked = request->asked;
@@ -388,7 +388,7 @@ void ShardServer::write_state(std::span<const std::byte> payload) {
   check(state.size() == state_floats(layout, range), "a server's saved state has {} floats, not {}", state.size(),
         state_floats(layout, range));
   if (!state.empty()) std::memcpy(state.data(), payload.data(), payload.size());
-  for (Part& part : parts_) {  // replies that have not left keep what they hold
+  for (Part& part : parts_) {  // replies that have not left keep the old weights
     if (part.weights.use_count() > 1) part.weights = std::make_shared<Floats>(*part.weights);
   }
   OnePiece in(OnePiece::Way::kIn, layout, range, state);

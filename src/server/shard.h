@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ShardServer: one server's share of the model and all it does with it, as a state machine: a message goes in, replies
-// come out. It knows no fabric, time or threads; host.h connects it to the world.
+// ShardServer: one server's share of the model and everything done with it, as a state machine: a message goes in,
+// replies come out. It knows no fabric, time or threads; host.h connects it to the world.
 //
 // Its share is cut into parts, the unit of pushing, pulling and updating. Each part has its weights, its optimizer, and
 // counts updates. A worker's pushes to a part are numbered without gaps; anything else is refused with a FabricError
@@ -42,7 +42,7 @@ class ShardServer {
 
   ShardServer(int server, int workers);
 
-  // May this message come, with so many bytes behind its head? Throws FabricError; allocates nothing.
+  // Throws FabricError if this message, with so many bytes after its head, may not come now; allocates nothing.
   void admit(const ServerMessage& message, std::uint64_t payload_bytes) const;
   // Takes one message; returns the replies that are due now, in the order in which they must be sent.
   std::vector<Reply> handle(Tag lane, const ServerMessage& message, std::span<const std::byte> payload);
@@ -55,21 +55,21 @@ class ShardServer {
   struct Request {
     ServerMessage asked;
     Tag lane = kUrgent;
-    std::int64_t own = 0;  // pushes of the asking worker that must be in
+    std::int64_t own = 0;  // pushes of the asking worker that must be applied before
     bool ready = false;
     ServerMessage answer;
     std::shared_ptr<const Floats> payload;
   };
   struct Round {                // one round of a part while it is gathered
-    std::vector<Floats> early;  // by place in the sum: came before its turn
-    std::vector<bool> came;     // by worker
-    int added = 0;              // places 0 … added-1 are in the sum
+    std::vector<Floats> early;  // by worker: pushes that came before their turn
+    std::vector<bool> came;     // by worker: is its push in `early`?
+    int added = 0;              // pushes in the sum; in rank order: those of workers 0 … added-1
     Floats sum;
     double lr = 0.0;
-    int first = 0;  // who told the rate
+    int first = 0;  // the worker that `lr` came from
   };
   struct Part {
-    std::shared_ptr<Floats> weights, spare;  // `spare`: an older copy, used again
+    std::shared_ptr<Floats> weights, spare;  // `spare`: an older copy, for reuse
     std::unique_ptr<Optimizer> optimizer;
     std::int64_t updates = 0;
     std::vector<std::int64_t> received, applied;               // pushes, by worker
@@ -115,9 +115,9 @@ class ShardServer {
   std::vector<bool> set_up_;  // by worker
   std::size_t weighed_ = 0;   // parts that have their first weights
   std::vector<Part> parts_;
-  std::int64_t slowest_ = 0;                                  // the least of all parts' …
-  std::size_t behind_ = 0;                                    // … and how many parts are there
-  std::vector<Floats> buffers_;                               // used again
+  std::int64_t slowest_ = 0;                                  // the least of all parts' `slowest`
+  std::size_t behind_ = 0;                                    // how many parts are that slow
+  std::vector<Floats> buffers_;                               // for reuse
   std::vector<std::deque<std::shared_ptr<Request>>> queues_;  // by 2 × worker + lane: replies leave in this order
   std::vector<std::shared_ptr<Request>> idle_requests_;       // those that concern all parts
 };

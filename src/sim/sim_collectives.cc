@@ -23,7 +23,7 @@ std::string_view sum_name(Wire wire) {
 struct SimCollectives::Collective {
   std::string_view kind;
   std::size_t bytes = 0;  // of one rank's contribution
-  int first_rank = 0;     // issued it first: for messages
+  int first_rank = 0;     // the first to issue it; for messages
   std::int64_t number = 0;
   int missing = 0;
   std::vector<bool> issued, lost, gave_up;  // by rank
@@ -31,8 +31,8 @@ struct SimCollectives::Collective {
   bool broken = false;
   double ends_at = std::numeric_limits<double>::infinity();
 
-  int rounds = 0;            // of everybody sending to everybody …
-  double round_bytes = 0.0;  // … so much each
+  int rounds = 0;            // in each, everybody sends to everybody …
+  double round_bytes = 0.0;  // … this many bytes
 
   std::vector<std::vector<float>> parts;  // sum: by rank, emptied as they are added
   std::size_t added = 0;
@@ -40,7 +40,7 @@ struct SimCollectives::Collective {
   std::vector<float> total;
   std::vector<std::byte> all;  // gather
 
-  // Adds the parts that are next in rank order; memory is freed as early as that allows.
+  // Adds the parts that come next in rank order, and frees their memory as early as possible.
   void add_parts() {
     for (; added < parts.size() && issued[added]; ++added) {
       if (added == 0) {
@@ -56,7 +56,7 @@ struct SimCollectives::Collective {
   std::string absent(int seen_from) const;
 };
 
-// The ranks to blame: those that are not there; failing that, those that came and went.
+// The ranks to blame: those that are missing; if there are none, those that gave up.
 std::string SimCollectives::Collective::absent(int seen_from) const {
   std::vector<int> blamed, left;
   for (int r = 0; r < static_cast<int>(issued.size()); ++r) {
@@ -192,7 +192,7 @@ void SimCollectives::lose_rank(int rank) {
 }
 
 void SimCollectives::cut(const Fault& partition) {
-  // Open ones are judged when their last rank comes: the partition may be over by then.
+  // Open collectives are judged when their last rank comes: the partition may be over by then.
   for (auto& collective : under_way_) {
     if (collective->ends_at <= core_.scheduler.now()) continue;
     collective->broken = true;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Faults of a simulated job: what goes wrong, to whom, when. A script of them is part of a simulation's input, so a
-// failing run replays exactly.
+// Faults of a simulated job: what goes wrong, on which rank, when. A script of them is part of a simulation's input, so
+// a failing run replays exactly.
 //
 // A fault begins (and, where it has an end, ends) at a virtual time or when its first rank marks a step.
 //   crash      the rank's code stops where it is; what has not left its port is lost; collectives it is part of break
-//   freeze     the rank does nothing for so long; what is already on the wire goes on
-//   drop       one message vanishes: its sender notices nothing, its receiver waits in vain (collectives are not
-//   messages) slow       bandwidth divided by a factor, for all a rank sends and receives or for one direction of one
-//   pair;
-//              it counts for what is started while it lasts
+//   freeze     the rank does nothing for a time; what is already on the wire goes on
+//   drop       one message vanishes: its sender notices nothing, its receiver waits in vain (not for collectives)
+//   slow       bandwidth divided by a factor, for all a rank sends and receives or for one direction of one pair;
+//              affects what is started while it lasts
 //   partition  nothing passes between these ranks and the rest; what is under way across is lost
 #pragma once
 
@@ -33,8 +32,8 @@ struct Fault {
   enum class Kind { kCrash, kFreeze, kDrop, kSlow, kPartition };
 
   Kind kind = Kind::kCrash;
-  std::vector<int> ranks;  // whose steps count as its steps: the first
-  int to = -1;             // of a pair; -1: no pair
+  std::vector<int> ranks;  // steps are those of the first one
+  int to = -1;             // the other end of a pair; -1: no pair
   FaultPoint at, until;
   double seconds = 0.0;  // freeze
   double factor = 1.0;   // slow
@@ -50,7 +49,7 @@ struct Fault {
   bool separates(int a, int b) const;  // a partition, with a and b on different sides
 };
 
-// Which ranks share a machine, its port and its fate: each worker with its server where servers live beside workers.
+// Which ranks share a machine, its port and its fate: each worker with its server where servers are beside workers.
 struct SimHosts {
   int workers = 0;
   bool beside = false;
@@ -58,7 +57,7 @@ struct SimHosts {
   int of(int rank) const { return beside && rank >= workers ? rank - workers : rank; }
 };
 
-// Which faults of a script are at work, and what follows for links and messages.
+// Which faults of a script are active, and what they do to links and messages.
 class SimFaults {
  public:
   struct Entry {
@@ -68,7 +67,7 @@ class SimFaults {
     std::int64_t messages = 0;  // drop: sent since it began
   };
 
-  // Throws ConfigError for ranks there are not and for values that make no sense.
+  // Throws ConfigError for ranks that do not exist and for values that make no sense.
   SimFaults(const std::vector<Fault>& script, int ranks, SimHosts hosts = {});
 
   std::vector<Entry>& entries() { return entries_; }
@@ -77,13 +76,13 @@ class SimFaults {
   void set_crashed(int rank) { crashed_[static_cast<std::size_t>(rank)] = true; }
   bool crashed(int rank) const { return crashed_[static_cast<std::size_t>(rank)]; }
 
-  // " (rank 3 is lost)" where that is known and is not the peer itself: a worker that waits for one who waits for the
-  // lost one hears of it, as over the real wire, where who notices first tells all.
+  // " (rank 3 is lost)" if a rank other than `peer` is known to be lost. It may be the reason: the peer may wait for
+  // the lost rank. On the real wire the first rank to notice tells all.
   std::string known_lost(int peer) const;
 
-  double slowdown(int from, int to) const;      // product of the factors at work on this link
-  const Fault* partition() const;               // one at work, or null
-  const Fault* separating(int a, int b) const;  // one at work between these two, or null
+  double slowdown(int from, int to) const;      // product of the active factors of this link
+  const Fault* partition() const;               // an active one, or null
+  const Fault* separating(int a, int b) const;  // an active one between these two, or null
   bool drops_next(int from, int to);            // counts a message
 
  private:

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The processor's time that a strategy's hooks take, in a SimWorld, where their work is real and time is not.
+// The processor time that a strategy's hooks take, in a SimWorld, where their work is real and time is not.
 //
 // HookMeter measures it: a Fabric around the simulated one, whose own work (copies, sums, hashes) is not the strategy's
-// and is left out. Inside a hook its clock goes on with that time, for strategies that measure what their work costs.
-// ChargedStrategy lets it pass: a Strategy around another one, whose hooks take the virtual time they
-// are said to take. What a bucket hook costs passes before it, since what is sent is made first; what on_step costs
-// passes after it, since most of it is done with what has arrived.
+// and is left out. Inside a hook its clock advances by that time, for strategies that measure what their work costs.
+// ChargedStrategy lets it pass: a Strategy around another one, whose hooks take the virtual time that they are given.
+// The cost of a bucket hook passes before it, since what is sent is made first; the cost of on_step passes after it,
+// since most of its work uses what has arrived.
 #pragma once
 
 #include <slipstream/strategy/strategy.h>
@@ -22,21 +22,22 @@ namespace slipstream {
 
 // Seconds of a step, by hook; means over steps where they were measured.
 struct HookCosts {
-  std::vector<double> bucket_s;  // by bucket; empty: nothing
+  std::vector<double> bucket_s;  // by bucket; empty: none
   double step_s = 0;
-  double server_s_per_byte = 0;  // of a parameter server, by what it is pushed
+  double server_s_per_byte = 0;  // of a parameter server, per byte pushed to it
 
   double total_s() const;
 };
 
 class HookMeter final : public ForwardingFabric {
  public:
-  // A second of the processor is `clock_factor` seconds of the clock: stand-ins take less time than what they stand for.
+  // One second of the processor is `clock_factor` seconds of the clock: stand-ins take less time than what they stand
+  // for.
   HookMeter(Fabric& inner, double clock_factor)
       : ForwardingFabric(inner), clock_factor_(clock_factor), inside_(std::make_shared<double>(0)), clock_(*this) {}
 
-  void begin();  // a hook
-  double end();  // the CPU time it took, without what was spent inside of the fabric
+  void begin();  // a hook begins
+  double end();  // it ends; returns its CPU time without that spent inside the fabric
   double clock_factor() const { return clock_factor_; }
 
   Clock& clock() override { return clock_; }
@@ -59,7 +60,7 @@ class HookMeter final : public ForwardingFabric {
    private:
     HookMeter& meter_;
   };
-  double spent_s() const;  // by the hook under way
+  double spent_s() const;  // by the current hook
   class Uncounted;
   template <typename Start>
   InFlight uncounted(Start start);
@@ -67,13 +68,13 @@ class HookMeter final : public ForwardingFabric {
   const double clock_factor_;
   std::shared_ptr<double> inside_;  // shared with operations: an InFlight may outlive this wrapper
   HookClock clock_;
-  double began_s_ = -1, inside_before_s_ = 0;  // negative: no hook is under way
+  double began_s_ = -1, inside_before_s_ = 0;  // negative: no hook is running
 };
 
 class ChargedStrategy final : public Strategy {
  public:
-  // `meter` may be null: nothing is measured then. Where nothing is charged, what the meter's clock has gone on by passes
-  // after a hook. All must outlive the strategy.
+  // `meter` may be null: then nothing is measured. If nothing is charged, the time that the meter's clock has advanced
+  // by passes after a hook. All must outlive the strategy.
   ChargedStrategy(std::unique_ptr<Strategy> inner, SimPort& port, const HookCosts& charged, HookMeter* meter)
       : inner_(std::move(inner)), port_(port), charged_(charged), meter_(meter) {}
 
@@ -89,7 +90,7 @@ class ChargedStrategy final : public Strategy {
   std::span<float> owed() override { return inner_->owed(); }
   std::string news() override { return inner_->news(); }
 
-  // Of the second half of the `steps` steps of a job: what adapts has adapted, and memory is warm.
+  // Means over the second half of a job's `steps` steps, when adaptive strategies have settled and memory is warm.
   HookCosts measured(std::int64_t steps) const;
 
  private:

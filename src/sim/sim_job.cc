@@ -18,18 +18,18 @@
 namespace slipstream {
 namespace {
 
-// Rank 0's is what the engine makes everybody's, unless one brings weights of a trained model.
+// The engine copies rank 0's weights to all ranks, unless a rank brings weights of a trained model.
 FlatModel first_model(const SimJobOptions& options, int rank) {
   FlatModel model(options.task->parameters());
   if (rank == 0) options.task->init(model.weights(), options.seed);
   return model;
 }
 
-// Bytes that moved while the worker computed. Bytes are counted in the step that sends them, their time on the wire in the
-// step that waits for them, which may be a later one: until then it is not known how much of them was hidden.
+// Bytes that moved while the worker computed. Bytes are counted in the step that sends them, their time on the wire in
+// the step that waits for them, which may be a later one: how much of them was hidden is known only then.
 class HiddenBytes {
  public:
-  // That are known to be hidden since this step's end.
+  // Bytes that are known to be hidden since the end of this step.
   double after(const StepRecord& step) {
     open_ += step.bytes_sent + step.bytes_received;
     if (step.wire_seconds <= 0) return 0;
@@ -46,7 +46,7 @@ struct FloatCounter final : StateVisitor {
   void integer(std::string_view, std::int64_t&) override {}
 };
 
-// One rank: the engine that a Session drives, driven by a toy task. Time passes only where it says so.
+// One rank: the engine that a Session drives, driven by a toy task. Time passes only in explicit calls.
 class SimWorker {
  public:
   SimWorker(const SimJobOptions& options, SimPort& port, SimRankResult& result)
@@ -85,7 +85,7 @@ class SimWorker {
     return charged;
   }
 
-  // From another group; nothing: this is the first, or one that goes on as it was.
+  // What this rank brings from another group; nothing in the first group, or in one that continues unchanged.
   std::optional<Holdings> brought() const {
     if (!options_.bring.empty()) return options_.bring[static_cast<std::size_t>(port_.rank())];
     if (options_.resume_from.empty()) return {};
@@ -152,7 +152,7 @@ class SimWorker {
     restore_state(read_rank(checkpoint, saved, port_.rank()), engine_, model_, saved.step);
   }
 
-  // Time passes by slot, from the last to the first, as autograd works; a bucket's is over before its slots are reported.
+  // Time passes by slot, from the last to the first, as in autograd; a bucket's passes before its slots are reported.
   void backward() {
     const auto& factors = options_.compute_factors;
     const double factor = factors.empty() ? 1.0 : factors[static_cast<std::size_t>(port_.rank())];
@@ -186,9 +186,9 @@ class SimWorker {
   const std::optional<Holdings> brings_;
   const Meeting meeting_;
   HiddenBytes hidden_;
-  double slowed_s_ = 0;  // what moving hidden bytes adds to the next step's computing
+  double slowed_s_ = 0;  // time that moving hidden bytes adds to the next step's computing
   HookMeter meter_;
-  ChargedStrategy* hooks_ = nullptr;  // the engine's
+  ChargedStrategy* hooks_ = nullptr;  // owned by the engine
   Engine engine_;
   std::optional<Checkpointer> checkpointer_;
 };

@@ -59,7 +59,7 @@ double SimPorts::book(Bookings& port, double earliest, double seconds, double no
   while (!port.empty() && port.begin()->second <= now) port.erase(port.begin());
   double begin = earliest;
   for (const auto& [from, until] : port) {
-    if (begin + seconds <= from + 1e-6 * seconds) break;  // gaps that fit but for rounding do fit
+    if (begin + seconds <= from + 1e-6 * seconds) break;  // a gap that is too short only by rounding fits
     begin = std::max(begin, until);
   }
   if (seconds > 0) port[begin] = begin + seconds;

@@ -12,7 +12,7 @@ struct SimMessages::Message {
   int from = 0, to = 0;
   std::vector<std::byte> bytes;
   double left_at = 0.0, arrives_at = 0.0;
-  bool refused = false;  // the sender notices
+  bool refused = false;  // the sender is told
   bool lost = false;     // the receiver waits in vain
 };
 
@@ -105,7 +105,7 @@ InFlight SimMessages::send(int from, int to, Tag tag, std::span<const std::byte>
   Channel& channel = channels_[{from, to, tag}];
   if (channel.expected.empty()) {
     channel.sent.push_back(message);
-    core_.wake_waiting_for(mailbox(to), core_.scheduler.now());  // it looks which is the first to arrive
+    core_.wake_waiting_for(mailbox(to), core_.scheduler.now());  // so that it sees which one arrives first
   } else {
     auto expected = std::move(channel.expected.front());
     channel.expected.pop_front();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Messages between two ranks of a simulated job. The n-th send of a rank to another under a tag meets the n-th recv
-// there, also where one of the two failed: a lost message fails its own recv and shifts none of the later ones. A send
-// is complete when the message left the sender's port, a recv when it arrived.
+// Messages between two ranks of a simulated job. The n-th send of a rank to another with a tag meets the n-th recv
+// there, even if one of the two failed: a lost message fails its own recv and does not shift the later ones. A send is
+// complete when the message has left the sender's port, a recv when it has arrived.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
@@ -16,7 +16,7 @@
 
 namespace slipstream {
 
-// A message that its receiver did not expect.
+// A message for which no recv was posted.
 struct SimLetter {
   int from = 0;
   Tag tag = 0;
@@ -31,7 +31,7 @@ class SimMessages {
   InFlight recv(int to, int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more);
   SimLetter next(int to);
 
-  void lose_rank(int rank);          // it crashed: what has not left it is lost, what goes to it is refused
+  void lose_rank(int rank);          // it crashed: what has not left it is lost, messages to it are refused
   void cut(const Fault& partition);  // what is under way across is lost
 
  private:
@@ -40,8 +40,8 @@ class SimMessages {
   class SendOperation;
   class RecvOperation;
   struct Channel {
-    std::deque<std::shared_ptr<Message>> sent;       // not yet expected
-    std::deque<std::shared_ptr<Expected>> expected;  // not yet sent
+    std::deque<std::shared_ptr<Message>> sent;       // no recv yet
+    std::deque<std::shared_ptr<Expected>> expected;  // not sent yet
   };
 
   const void* mailbox(int rank) const { return &core_.awaited[static_cast<std::size_t>(rank)]; }  // what next() awaits
@@ -49,8 +49,8 @@ class SimMessages {
   void remember(const std::shared_ptr<Message>& message);
 
   SimCore& core_;
-  std::map<std::tuple<int, int, Tag>, Channel> channels_;  // by from, to, tag; empty ones are dropped
-  std::vector<std::shared_ptr<Message>> under_way_;        // only where there are faults that may hit them
+  std::map<std::tuple<int, int, Tag>, Channel> channels_;  // by (from, to, tag); empty ones are dropped
+  std::vector<std::shared_ptr<Message>> under_way_;        // only kept if there are faults that may hit them
 };
 
 }  // namespace slipstream

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // SimOperation: what all operations of a simulated rank have in common. An operation is issued, settles at a virtual
-// time (which may change while peers act) and shows its result in the caller's memory only in wait(). Whoever touches
-// memory that is in flight is found out: its hash at the issue and in wait() must agree.
+// time (which may change while peers act) and shows its result in the caller's memory only in wait(). Code that touches
+// memory in flight is caught: the memory's hash must be the same in wait() as at the issue.
 //
 // SimCore: the parts of one simulation that operations share.
 #pragma once
@@ -21,7 +21,7 @@
 
 namespace slipstream {
 
-// One line of a simulation's diary: who did what, when.
+// One line of a simulation's diary: which rank did what, when.
 struct SimEvent {
   double seconds = 0.0;
   int rank = 0;
@@ -44,7 +44,7 @@ struct SimCore {
   void note(int rank, const std::string& what) {
     if (record_events) events.push_back({scheduler.now(), rank, what});
   }
-  // Those who wait for `subject` look again at `time`.
+  // Ranks that wait for `subject` look again at `time`.
   void wake_waiting_for(const void* subject, double time);
 };
 
@@ -59,8 +59,8 @@ class SimOperation : public Operation {
   SimOperation(SimCore& core, int rank, std::string what, std::span<const std::byte> memory,
                std::span<const std::byte> more = {});
 
-  virtual double settles_at() const = 0;    // as things stand: its end, or the deadline where it cannot succeed
-  virtual const void* subject() const = 0;  // what peers settle: see SimCore::wake_waiting_for
+  virtual double settles_at() const = 0;    // as things stand: when it ends, or the deadline if it cannot succeed
+  virtual const void* subject() const = 0;  // identifies what peers settle: see SimCore::wake_waiting_for
   virtual void conclude() = 0;              // settled: write the result or throw FabricError
 
   double now() const { return core_.scheduler.now(); }

@@ -37,7 +37,7 @@ void SimScheduler::run(const std::function<void(int)>& body) {
     enqueue(*rank, 0.0);
   }
   pthread_attr_destroy(&attributes);
-  if (error != 0) stop_all();  // those that did start must still end before this throws
+  if (error != 0) stop_all();  // threads that did start must end before this throws
   if (Rank* first = pick_next()) {
     first->baton.pass();
     all_ended_.take();
@@ -80,7 +80,7 @@ SimScheduler::Rank* SimScheduler::pick_next() {
     if (!actions_.empty() && actions_.begin()->first <= time) {
       auto due = actions_.extract(actions_.begin());
       now_ = std::max(now_, due.key());
-      due.mapped()();  // may move sleepers: look again
+      due.mapped()();  // may move sleepers, so look again
       continue;
     }
     Rank& next = *ranks_[static_cast<std::size_t>(index)];

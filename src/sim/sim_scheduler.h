@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SimScheduler: the ranks of a simulated job as threads of which exactly one runs at a time, in virtual time. A rank
-// runs until it sleeps; the sleeper that wakes earliest runs next, ties broken by a seeded generator. Virtual time
-// therefore never goes back, and what a rank sees at time t is what all ranks did before t.
+// SimScheduler: runs the ranks of a simulated job as threads, exactly one at a time, in virtual time. A rank runs until
+// it sleeps; the sleeper that wakes earliest runs next, ties broken by a seeded generator. Virtual time therefore never
+// goes back, and what a rank sees at time t is what all ranks did before t.
 //
-// Every rank that has not ended either runs or has a time at which it wakes, so there is always somebody to run: no
-// deadlock. All methods but run() are called by the rank that holds the baton (or by an action of at()); the baton's
-// hand-over orders all memory accesses, so nothing here needs a lock.
+// Every rank that has not ended either runs or has a time at which it wakes, so there is always one to run: no
+// deadlock. All methods but run() are called by the rank that holds the baton (or by an action of at()); handing over
+// the baton orders all memory accesses, so nothing here needs a lock.
 #pragma once
 
 #include <semaphore.h>
@@ -25,7 +25,7 @@ namespace slipstream {
 
 class SimScheduler {
  public:
-  // Unwinds a rank that was stopped. Not a std::exception: nobody who handles errors shall take it for one.
+  // Unwinds a rank that was stopped. Not a std::exception, so that no error handler catches it.
   struct Stopped {};
 
   enum class Sleep { kComputing, kWaiting };
@@ -43,15 +43,15 @@ class SimScheduler {
   void check_stopped() const;
 
   void wake(int rank, double time);       // a sleeping rank wakes at `time` instead
-  void freeze(int rank, double seconds);  // whatever the rank does takes so much longer; it wakes for nothing meanwhile
-  void stop(int rank);                    // the rank wakes now and unwinds; the running one does at its next check
+  void freeze(int rank, double seconds);  // adds this much to what the rank is doing; it does not wake meanwhile
+  void stop(int rank);                    // the rank wakes now and unwinds; a running one unwinds at its next check
   void stop_all();
 
-  // Calls `action` at `time`, between two ranks' turns. Those after the last rank's end are not called.
+  // Calls `action` at `time`, between two ranks' turns. Actions after the last rank's end are not called.
   void at(double time, std::function<void()> action) { actions_.emplace(time, std::move(action)); }
 
  private:
-  // A POSIX semaphore: one futex call to pass, one to take, and sanitizers know it.
+  // A POSIX semaphore: one futex call each to pass and to take, and sanitizers understand it.
   class Baton {
    public:
     Baton() { sem_init(&semaphore_, 0, 0); }

@@ -135,7 +135,7 @@ void SimWorld::lose(int rank) {
 }
 
 void SimWorld::begin(SimFaults::Entry& entry) {
-  if (entry.active || entry.over) return;  // a step marked twice strikes once
+  if (entry.active || entry.over) return;  // a step that is marked twice triggers once
   entry.active = true;
   const Fault& fault = entry.fault;
   const int rank = fault.ranks.front();
@@ -147,7 +147,7 @@ void SimWorld::begin(SimFaults::Entry& entry) {
       }
       break;
     case Fault::Kind::kFreeze:
-      for (int r = core_.ranks; r-- > 0;) {  // the worker last: it may be the one that runs, and sleeps in here
+      for (int r = core_.ranks; r-- > 0;) {  // the worker last: it may be the running one, which then sleeps in here
         if (core_.hosts.of(r) == rank) core_.scheduler.freeze(r, fault.seconds);
       }
       break;
@@ -157,7 +157,7 @@ void SimWorld::begin(SimFaults::Entry& entry) {
       break;
     case Fault::Kind::kDrop:
     case Fault::Kind::kSlow:
-      break;  // asked about when something is sent
+      break;  // looked up when something is sent
   }
 }
 

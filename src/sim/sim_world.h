@@ -4,10 +4,10 @@
 // runs over the real wire runs here over SimPort: numbers are real, time is not. Links, ports and faults are described
 // by the options.
 //
-// Same options, same body: the same run, bit for bit, in results, times and order of events. The seed decides between
-// ranks that are due at the same virtual time, nothing else. Exactly one rank runs at a time, so a body may write to
-// what all ranks share without a lock. No operation waits for ever: a peer that does not come ends in FabricError after
-// the virtual timeout.
+// The same options and body give the same run, bit for bit, in results, times and order of events. The seed only
+// decides between ranks that are due at the same virtual time. Exactly one rank runs at a time, so a body may write to
+// what all ranks share without a lock. No operation waits for ever: a missing peer ends in FabricError after the
+// virtual timeout.
 //
 // It does not model processors, memory or packet loss with retries; a rank's own work takes the time compute() says.
 #pragma once
@@ -26,11 +26,11 @@ namespace slipstream {
 struct SimWorldOptions {
   int ranks = 2;                // workers
   int servers = 0;              // ranks beyond them, without collectives
-  bool servers_beside = false;  // server s shares the machine of worker s; there are as many of both
+  bool servers_beside = false;  // server s shares the machine of worker s; equal numbers of both
   std::uint64_t seed = 1;
   LinkModel link = {};            // of all pairs …
   LinkOverrides pair_links = {};  // … but these (from, to)
-  double bytes_scale = 1.0;       // every byte counts so many times in the time model: small stand-ins for large models
+  double bytes_scale = 1.0;       // how often every byte counts in the time model: small stand-ins for large models
   double timeout_s = 60.0;        // virtual
   std::vector<Fault> faults = {};
   bool record_events = false;  // keep a diary: SimWorld::events
@@ -38,7 +38,7 @@ struct SimWorldOptions {
 
 // How a rank ended.
 struct RankOutcome {
-  enum class Kind { kFinished, kCrashed, kFailed };  // kCrashed: by the fault script; kFailed: of a FabricError
+  enum class Kind { kFinished, kCrashed, kFailed };  // kCrashed: by the fault script; kFailed: by a FabricError
 
   Kind kind = Kind::kFinished;
   std::string error;  // kFailed: its message
@@ -50,7 +50,7 @@ struct RankOutcome {
 
 class SimWorld;
 
-// One rank's way out. Used by the rank's own body only.
+// A rank's Fabric. Used only by the rank's own body.
 class SimPort final : public Fabric {
  public:
   SimPort(SimWorld& world, int rank) : world_(world), rank_(rank), clock_(world) {}
@@ -70,12 +70,12 @@ class SimPort final : public Fabric {
   void announce(const std::string&) override {}  // a failure shows as a rank that ends
   Servers servers() const override;
   bool beside(int rank) const override;
-  void listen(Tag, Listener*) override {}  // servers are ranks of their own, and take next_letter()
+  void listen(Tag, Listener*) override {}  // servers are separate ranks, and use next_letter()
   bool can_listen() const override { return false; }
 
-  SimLetter next_letter();            // for servers: the next message of anybody
-  void compute(double seconds);       // work of one's own: virtual time passes, others run
-  void mark_step(std::int64_t step);  // step t begins: faults scripted for it strike
+  SimLetter next_letter();            // for servers: the next message from any rank
+  void compute(double seconds);       // the rank's own work: virtual time passes, others run
+  void mark_step(std::int64_t step);  // step t begins: triggers the faults scripted for it
 
  private:
   class VirtualClock final : public Clock {
@@ -99,8 +99,8 @@ class SimWorld {
   SimWorld(const SimWorld&) = delete;
   SimWorld& operator=(const SimWorld&) = delete;
 
-  // Runs `body` once per rank, to the end of all; once per world. An exception that is no FabricError stops all ranks
-  // and is thrown here.
+  // Runs `body` once per rank, until all have ended; once per world. An exception that is not a FabricError stops all
+  // ranks and is thrown here.
   std::vector<RankOutcome> run(const std::function<void(SimPort&)>& body);
 
   double now() const { return core_.scheduler.now(); }
@@ -118,7 +118,7 @@ class SimWorld {
   SimCollectives collectives_;
   SimMessages messages_;
   bool used_ = false;
-  std::exception_ptr error_;  // the first that was no FabricError
+  std::exception_ptr error_;  // the first that was not a FabricError
 };
 
 }  // namespace slipstream

@@ -26,7 +26,7 @@ std::optional<double> state_copies(const StrategyInfo& strategy, const Optimizer
       if (name.starts_with(kModelPrefix)) {
         weights += count;
       } else {
-        floats += name.ends_with("/age") ? count / 4 : count;  // a byte each
+        floats += name.ends_with("/age") ? count / 4 : count;  // those take a byte each
       }
     }
     return floats / weights;

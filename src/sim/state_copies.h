@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How much a strategy remembers from one step to the next, found by asking a small simulated job: nothing to keep up to
-// date by hand.
+// How much a strategy remembers from one step to the next, measured in a small simulated job, so that nothing has to be
+// kept up to date by hand.
 #pragma once
 
 #include <slipstream/optim/optimizer.h>
@@ -11,8 +11,8 @@
 
 namespace slipstream {
 
-// Bytes of a worker's state (strategy and optimizer, and of servers beside it their share) beside weights and gradients,
-// in copies of the model at 4 bytes a parameter. None where the strategy refuses the optimizer.
+// Bytes of a worker's state (strategy, optimizer and, with servers beside it, its share of theirs) apart from weights
+// and gradients, in copies of the model at 4 bytes a parameter. Nothing if the strategy refuses the optimizer.
 std::optional<double> state_copies(const StrategyInfo& strategy, const OptimizerOptions& optimizer);
 
 }  // namespace slipstream

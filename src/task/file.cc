@@ -42,7 +42,7 @@ std::vector<std::uint8_t> unpack(const std::filesystem::path& path, std::vector<
     if (status == Z_STREAM_END) {
       if (used == packed.size()) break;
       inflateReset(&stream);             // a gzip file may hold several members, one after the other
-    } else if (status == Z_BUF_ERROR) {  // there is always room to write, so what is missing is input
+    } else if (status == Z_BUF_ERROR) {  // there is always room for output, so input is missing
       fail<DataError>("{}: truncated: the gzip stream breaks off at byte {}; fetch the file again", path.string(),
                       used);
     } else if (status != Z_OK) {

@@ -60,7 +60,7 @@ std::array<std::uint64_t, kDimensions> take_header(const fs::path& path, std::ve
   return sizes;
 }
 
-// Ten, or as many as the labels name without a gap.
+// Ten, or more if the labels name further classes without a gap.
 std::int64_t count_classes(const std::vector<std::uint8_t>& labels) {
   std::bitset<256> seen;
   for (const std::uint8_t label : labels) seen.set(label);

@@ -15,7 +15,8 @@
 namespace slipstream {
 
 // One set from its two files, of one channel. With `classes` given (the train set's), labels must be below it.
-// Without, there are ten, or more where the labels name more without a gap: a stray label is an error and not a class.
+// Otherwise there are ten, or more if the labels name further classes without a gap: so a stray label is an error, not
+// a class.
 ImageSet read_idx(const std::filesystem::path& images, const std::filesystem::path& labels, std::int64_t classes = 0);
 
 }  // namespace slipstream

@@ -21,7 +21,7 @@ ImageBatcher::ImageBatcher(const ImageSet& train) {
     const double n = static_cast<double>(train.count * area);
     const double mean = static_cast<double>(sum) / n;
     const double variance = static_cast<double>(squares) / n - mean * mean;
-    const double deviation = variance > 1e-6 ? std::sqrt(variance) : 1;  // images of one colour stay finite
+    const double deviation = variance > 1e-6 ? std::sqrt(variance) : 1;  // images of a single colour stay finite
     scale_.push_back(static_cast<float>(1 / deviation));
     shift_.push_back(static_cast<float>(-mean / deviation));
   }

@@ -21,7 +21,7 @@ constexpr std::array<const char*, 4> kIdxNames = {"train-images-idx3-ubyte", "tr
 constexpr std::array<const char*, 6> kCifarNames = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
                                                     "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
 
-// Without exceptions: what may not be looked at is not there for us.
+// Without exceptions: what we may not look at counts as absent.
 bool is_there(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
@@ -31,7 +31,7 @@ bool has_idx(const fs::path& directory, const std::string& name) {
   return is_there(directory / name) || is_there(directory / (name + ".gz"));
 }
 
-// The plain file where there are both: it is the quicker one to read.
+// The plain file where both exist: it is faster to read.
 fs::path idx_path(const fs::path& directory, const std::string& name) {
   if (!has_idx(directory, name)) {
     fail<DataError>("{}: neither {} nor {}.gz is here; the data set has the files {}, put all of them here",
@@ -76,7 +76,7 @@ ImageData load_images(const fs::path& directory) {
   if (!fs::is_directory(directory)) {
     fail<DataError>("{}: not a directory; name the directory that holds the image files", directory.string());
   }
-  // One file of a kind is enough to tell what was meant: then a missing one is named rather than the kind denied.
+  // One file of a kind shows what was meant: then report the missing file, not an unknown kind.
   if (std::ranges::any_of(kIdxNames, [&](const char* name) { return has_idx(directory, name); })) {
     return load_idx(directory);
   }

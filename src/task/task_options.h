@@ -19,11 +19,11 @@ struct TaskOptions {
   std::string model;                   // empty: cnn for images, transformer for text
   std::int64_t batch = 64;             // samples per worker and step
   std::int64_t accumulate = 1;         // micro-batches a step's batch is split into
-  std::int64_t width = 128;            // these four are the transformer's
+  std::int64_t width = 128;            // this and the next three: transformer only
   std::int64_t depth = 2;
   std::int64_t heads = 4;
   std::int64_t context = 64;
-  std::uint64_t seed = 1;  // of initial weights and sample order; belongs to the whole job, so not described here
+  std::uint64_t seed = 1;  // for initial weights and sample order; an option of the whole job, so not described here
 
   void describe(OptionSet& options);
 

@@ -122,10 +122,10 @@ class ImageTask final : public TorchTask {
   torch::Tensor images_, labels_;  // one micro-batch
 };
 
-// Windows of `context` characters that do not overlap; each epoch cuts the text at another offset.
+// Windows of `context` characters that do not overlap; each epoch cuts the text at a different offset.
 class TextTask final : public TorchTask {
  public:
-  // Windows: as many as fit at the largest offset, and one character more to predict.
+  // The number of windows: as many as fit at the largest offset, with one more character to predict.
   TextTask(const TaskOptions& options, TextCorpus corpus, int rank, int workers)
       : TorchTask(options, (static_cast<std::int64_t>(corpus.train.size()) - options.context) / options.context, rank,
                   workers),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TorchTask: something real to train. It owns the data and the torch module, and turns a position in the data into a loss;
-// it keeps no position of its own, so resuming needs nothing from it. All ranks build equal modules from the
-// seed, and at every step take different parts of the same global batch (see sampler.h).
-// It does not call backward, update weights or communicate, and is used by the training thread only.
+// TorchTask: something real to train. It owns the data and the torch module, and turns a position in the data into a
+// loss; it keeps no position of its own, so resuming needs nothing from it. All ranks build equal modules from the
+// seed, and at every step take different parts of the same global batch (see sampler.h). It does not call backward,
+// update weights or communicate, and is used by the training thread only.
 #pragma once
 
 #include <torch/torch.h>
@@ -17,7 +17,7 @@
 
 namespace slipstream {
 
-// Sums over test samples, so that ranks can add theirs up. A sample is an image, or a character of text to predict.
+// Sums over test samples, so that ranks can add up their results. A sample is an image, or a character to predict.
 struct Evaluation {
   std::int64_t correct = 0;
   std::int64_t samples = 0;
@@ -34,7 +34,7 @@ class TorchTask {
 
   virtual torch::nn::Module& module() = 0;
 
-  // Which worker's part of the data this is; `sampler` tells how positions follow each other.
+  // Sets which worker's part of the data this is; `sampler` says which positions follow each other.
   void place(int rank, int workers) {
     sampler_.place(rank, workers);
     workers_ = workers;
@@ -46,10 +46,10 @@ class TorchTask {
   // loss: the input's memory is used again.
   virtual torch::Tensor loss(const Position& at, std::int64_t micro) = 0;
 
-  // In eval mode, the shard of the test set that falls to this rank. Every sample falls to exactly one rank.
+  // In eval mode, on this rank's shard of the test set. Every sample is in exactly one rank's shard.
   virtual Evaluation evaluate(int rank, int workers) = 0;
 
-  // UTF-8, of text tasks: token t is the t-th character. Empty for others.
+  // Text tasks: UTF-8, token t is the t-th character. Empty for others.
   virtual std::string vocabulary() const { return {}; }
 
   virtual const char* metric() const = 0;  // "test_accuracy" or "test_loss": what the task is judged by
@@ -75,8 +75,8 @@ class TorchTask {
   int workers_;
 };
 
-// Reads the data and builds the model; the weights follow torch::manual_seed(options.seed), which this sets.
-// ConfigError for options that do not fit, DataError for data that cannot be read.
+// Reads the data and builds the model; sets torch::manual_seed(options.seed) for the weights. ConfigError for options
+// that do not fit, DataError for data that cannot be read.
 std::unique_ptr<TorchTask> make_task(const TaskOptions& options, int rank, int workers);
 
 }  // namespace slipstream

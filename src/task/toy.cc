@@ -13,10 +13,10 @@
 namespace slipstream {
 namespace {
 
-// What a stream of random numbers is for; part of its key, so that streams never meet.
+// The purpose of a stream of random numbers; part of its key, so that no two streams are the same.
 enum Stream : std::uint64_t { kTarget = 1, kNoise, kWeights, kCentres, kBatch };
 
-// The rows of the squarest matrix of so many elements.
+// The number of rows of the squarest matrix with `count` elements.
 std::size_t near_square_rows(std::size_t count) {
   std::size_t rows = 1;
   for (std::size_t r = 1; r * r <= count; ++r) {
@@ -25,7 +25,7 @@ std::size_t near_square_rows(std::size_t count) {
   return rows;
 }
 
-// Of a matrix with so many columns.
+// The transpose of a matrix with this many columns.
 std::vector<float> transposed(std::span<const float> matrix, std::size_t columns) {
   const std::size_t rows = matrix.size() / columns;
   std::vector<float> other(matrix.size());
@@ -109,7 +109,8 @@ double MlpTask::gradient(std::span<const float> weights, std::span<float> grads,
   const auto data_rank = static_cast<std::uint64_t>(options_.same_data ? 0 : rank);
   Rng rng(options_.seed, kBatch, data_rank, static_cast<std::uint64_t>(t));
   std::vector<double> x(inputs), h(hidden), dh(hidden), p(classes), total(count);
-  // By input: a unit's sum is as long a chain of additions as it has inputs, but the units' chains are independent.
+  // Transposed, so that the inner loops run over units, whose sums are independent. The sum of one unit is a chain of
+  // additions.
   const std::vector<float> into_hidden = transposed(weights.first(b1), inputs);
   const std::vector<float> into_classes = transposed(weights.subspan(w2, classes * hidden), hidden);
   double loss = 0.0;

@@ -28,7 +28,7 @@ class ToyTask {
 };
 
 struct QuadraticOptions {
-  std::vector<std::size_t> layers = {3, 1, 0, 3};  // sizes; 0 and 1 are welcome
+  std::vector<std::size_t> layers = {3, 1, 0, 3};  // sizes; 0 and 1 are allowed
   std::uint64_t seed = 1;
   double noise = 0.05;     // deviation of the gradient's noise
   bool same_data = false;  // all ranks get rank 0's target and noise

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Numbers that every rank measured for itself, made one number that all ranks hold: what a decision may depend on.
-// Small blocking gathers.
+// Turns numbers that every rank measured for itself into the same numbers on all ranks, so that decisions may depend on
+// them. Small blocking gathers.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>

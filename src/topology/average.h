@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The blocking mean over all ranks; bit-identical on all of them. Where it fails the values are as they were: a sum in place
-// would leave parts of it.
+// The blocking mean over all ranks; bit-identical on all of them. If it fails, the values are unchanged; a sum in place
+// would leave partial sums.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>

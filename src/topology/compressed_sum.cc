@@ -64,8 +64,8 @@ class HalfSum final : public CompressedSum {
 
 constexpr int kRows = 5;
 
-// With as many columns as entries the noise of an estimate is as large as the entries that are looked for; four times
-// as many and the median of five rows bring it to about half of them.
+// With as many columns as entries, the noise of an estimate is as large as the entries searched for; four times as many
+// columns and the median of five rows reduce it to about half of that.
 std::size_t sketch_columns(std::size_t entries) { return std::max<std::size_t>(1, (entries + 3) / 4) * 16; }
 
 class SketchSum final : public CompressedSum {

@@ -8,9 +8,9 @@
 //   sketch   a table of 5 × 4 k cells is summed; from it all ranks find the same k entries of the sum, whose exact
 //            values are then summed (the second, short sum cannot be hidden: it is taken in finish)
 //
-// k = density × elements. Invariant: the mean is the same bits on all ranks. What a worker owes plus P × its share of
-// all means is what it was handed, to rounding; half loses besides what the rounding of the sum takes away (at most
-// one part in 2048 of it), which nobody can know to owe.
+// k = density × elements. Invariant: the mean is the same bits on all ranks. What a rank was handed is what it sent
+// plus what it still owes, up to rounding; half also loses what rounding the sum takes away (at most one part in 2048
+// of it), which no rank can see and so none owes.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
@@ -27,7 +27,8 @@ class CompressedSum {
  public:
   virtual ~CompressedSum() = default;
 
-  // Takes out of `owed` what is sent, and starts. The same `number` on all ranks, another one each time.
+  // Starts sending. What is sent is taken out of `owed`, by sketch only in finish. `number`: the same on all ranks, new
+  // each time.
   virtual void start(Fabric& net, std::span<float> owed, std::int64_t number) = 0;
   virtual bool done() const = 0;
   // Waits; then, with m the mean over all ranks of what was sent: up <- up + m, down <- down - m.

@@ -11,12 +11,12 @@ namespace slipstream {
 namespace {
 
 constexpr std::size_t kSmallBytes = 1024, kLargestBytes = 4 << 20;
-constexpr std::size_t kSmallSumBytes = 96 << 10;  // a shorter sum goes another way, with one delay instead of two
+constexpr std::size_t kSmallSumBytes = 96 << 10;  // shorter sums travel differently, with one delay instead of two
 constexpr double kLongEnough_s = 0.015;
-constexpr int kRepeats = 5;  // of the small message, whose fastest counts
+constexpr int kRepeats = 5;  // of a small message; the fastest counts
 
-// The mean over ranks of the time of `operation(bytes)`, which waits for its end. Where one rank comes later it waits less
-// and the others more, by as much: the mean does not show it.
+// The mean over ranks of the time that `operation(bytes)` blocks. A rank that comes late waits less and the others wait
+// more; in the mean that largely cancels, between two ranks exactly.
 template <typename Run>
 double timed(Fabric& net, const Run& operation, std::size_t bytes) {
   const double began = net.clock().now();
@@ -33,8 +33,8 @@ double fastest(Fabric& net, const Run& operation, std::size_t bytes, int repeats
   return best_s;
 }
 
-// A message whose bytes take long enough, beyond the delay that every message has. Where that is so twice in a row,
-// neither a shaper's first burst nor a pause of a busy machine explains it.
+// The size of a message whose bytes take long enough, beyond the delay that every message has. It must do so twice in a
+// row: then neither a shaper's first burst nor a pause of a busy machine explains it.
 template <typename Run>
 std::size_t measurable_bytes(Fabric& net, const Run& operation) {
   const double small_s = fastest(net, operation, kSmallBytes, kRepeats);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the wire costs, measured: the time of a gather and of a sum as latency + bytes × rate. All ranks call it together
-// and hold the same figures afterwards (the mean over ranks). It blocks for a tenth of a second or so: a
-// message is doubled until it takes long enough to be measured.
+// What the wire costs, measured: the time of a gather and of a sum as latency + bytes × rate. All ranks call it
+// together and hold the same figures afterwards (the mean over ranks). It blocks for about a tenth of a second:
+// messages are doubled in size until one takes long enough to be measured.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>

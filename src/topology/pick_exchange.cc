@@ -12,13 +12,13 @@ namespace {
 
 constexpr Tag kToOwner = 0x59;
 
-// Of 0 … count - 1 dealt in turn to `ranks`, so many go to `rank`.
+// How many of the positions 0 … count - 1, dealt in turn to `ranks`, go to `rank`.
 std::size_t dealt(std::size_t count, int rank, int ranks) {
   return (count + static_cast<std::size_t>(ranks - 1 - rank)) / static_cast<std::size_t>(ranks);
 }
 
-// What an owner sends to everybody: its sums as they are on the wire, then a bit for each of its positions. All owners'
-// records have the size of the first's, which has the most of both, in whole words.
+// What an owner sends to everybody: its picked sums as they are on the wire, then a bit for each of its positions. All
+// records have the size of rank 0's, which has the most of both, in whole words.
 struct Record {
   Record(std::size_t count, std::size_t picks, int ranks, ValueFormat format)
       : bits_at(values_bytes(dealt(picks, 0, ranks), format)),
@@ -41,7 +41,7 @@ Sparse interleaved(const std::vector<Sparse>& shares, std::size_t count) {
   return all;
 }
 
-// Of values dealt in turn, an owner's.
+// An owner's share of values that are dealt in turn.
 std::vector<float> share_of(std::span<const float> values, int owner, int ranks) {
   std::vector<float> share(dealt(values.size(), owner, ranks));
   for (std::size_t n = 0; n < share.size(); ++n)
@@ -90,9 +90,9 @@ Sparse PickExchange::pick(Fabric& net, std::span<float> values, std::size_t pick
   if (way == Way::kEverybody) return pick_of_everybodys(net, values, picks, format);
   const std::size_t mine = dealt(values.size(), rank, ranks);
 
-  // Everybody's values of our positions.
+  // Send each owner its values; receive everybody's values of our positions.
   std::vector<InFlight> transfers;
-  const std::size_t size = values_bytes(dealt(values.size(), 0, ranks), format);  // all messages have the first rank's
+  const std::size_t size = values_bytes(dealt(values.size(), 0, ranks), format);  // rank 0's, for all messages
   out_.resize(static_cast<std::size_t>(ranks) * size);
   in_.resize(static_cast<std::size_t>(ranks) * size);
   const auto message = [size](std::vector<std::byte>& messages, int r) {
@@ -104,7 +104,7 @@ Sparse PickExchange::pick(Fabric& net, std::span<float> values, std::size_t pick
     read_values(to.data(), format, share);
     take_share(values, owner, ranks, share);
   };
-  for (int i = 1; i < ranks; ++i) {  // each begins with its neighbour: no rank is everybody's first
+  for (int i = 1; i < ranks; ++i) {  // begin with the next rank: no rank is everybody's first
     const int owner = (rank + i) % ranks, sender = (rank + ranks - i) % ranks;
     write(owner, message(out_, owner));
     transfers.push_back(net.recv(sender, kToOwner, message(in_, sender)));
@@ -113,7 +113,7 @@ Sparse PickExchange::pick(Fabric& net, std::span<float> values, std::size_t pick
   write(rank, message(in_, rank));
   for (InFlight& transfer : transfers) transfer.wait();
 
-  // Their sums, in rank order, and the largest of them.
+  // Add them in rank order, and pick the largest sums.
   sums_.assign(mine, 0.0F);
   std::vector<float> part(mine);
   for (int r = 0; r < ranks; ++r) {
@@ -129,7 +129,7 @@ Sparse PickExchange::pick(Fabric& net, std::span<float> values, std::size_t pick
     lost.values[j] -= picked.values[j];
   }
 
-  // To everybody.
+  // Send the picks to everybody.
   const Record record(values.size(), picks, ranks, format);
   mine_.assign(record.bytes, std::byte{0});
   all_.resize(record.bytes * static_cast<std::size_t>(ranks));

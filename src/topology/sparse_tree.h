@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// SparseTree: of sparse vectors of k entries on every rank, about the k largest entries of their sum. Up the binomial
-// tree every rank adds its children's entries to its own, the nearest child first, and keeps the k largest; rank 0's
-// are copied to all. Of equal magnitudes the lower index wins, so the result is a function of the entries,
-// bit-identical on all ranks. What a rank does not keep, and what a short number format took from what it sent on, it hands to
-// its caller: entries plus all that was dropped is the sum.
+// SparseTree: about the k largest entries of a sum of sparse vectors, of which every rank has one with k entries. Up
+// the binomial tree every rank adds its children's entries to its own, the nearest child first, and keeps the k
+// largest; rank 0's are copied to all. Of equal magnitudes the lower index wins, so the result is a function of the
+// entries, bit-identical on all ranks. A rank hands to its caller what it did not keep and what a short number format
+// took from what it sent on: the result plus everything dropped is the sum.
 //
 // Records are padded to a size that all ranks know from (k, dimension). Blocking; all ranks call it in the same order.
 #pragma once
@@ -24,8 +24,8 @@ class SparseTree {
  public:
   explicit SparseTree(ValueFormat format) : format_(format) {}
 
-  // `entries` has as many entries on every rank and becomes the result; what this rank dropped goes to `dropped` (one
-  // index may come several times).
+  // `entries` must have the same number of entries on every rank and becomes the result; what this rank dropped goes to
+  // `dropped` (an index may occur several times).
   void reduce(Fabric& net, Sparse& entries, std::size_t dimension, Sparse& dropped);
 
   // Bytes `rank` of `size` sends for k entries.

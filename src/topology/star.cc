@@ -20,7 +20,7 @@ void Star::sum_at_server(Fabric& net, std::span<float> values) {
   const auto part = [&](std::size_t other) {
     return std::span(arrived_).subspan(other * values.size(), values.size());
   };
-  std::vector<InFlight> arriving;  // all at once: nobody waits for a slower one
+  std::vector<InFlight> arriving;  // all at once: no rank waits behind a slower one
   for (std::size_t other = 0; other < others; ++other) {
     arriving.push_back(net.recv(static_cast<int>(other) + 1, kToServer, std::as_writable_bytes(part(other))));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Star: rank 0 as a server in the middle, for comparison with what does without one. All traffic passes its wire, so
+// Star: rank 0 as a server in the middle, for comparison with topologies without one. All traffic passes its wire, so
 // the time of a step grows with the number of ranks. Blocking; all ranks call these in the same order, with the same
 // sizes.
 #pragma once
@@ -18,7 +18,7 @@ class Star {
   // On rank 0: values = sum over ranks, added in rank order. Elsewhere `values` stay as they are.
   void sum_at_server(Fabric& net, std::span<float> values);
 
-  // Everybody's bytes become rank 0's.
+  // Copies rank 0's bytes to all ranks.
   static void broadcast(Fabric& net, std::span<std::byte> bytes);
 
  private:

@@ -11,7 +11,8 @@ namespace {
 
 constexpr Tag kToOwner = 0x5A;
 
-// What an owner's share has of both kinds, as long for all owners: the last one's are filled up with zeros.
+// An owner's share of the table and of the exact values. All shares are equally long; the last ones are padded with
+// zeros.
 struct Share {
   Share(std::size_t cells, std::size_t exact_values, int ranks)
       : table((cells + static_cast<std::size_t>(ranks) - 1) / static_cast<std::size_t>(ranks)),
@@ -77,7 +78,7 @@ void TableSum::sum(Fabric& net, std::span<float> table, std::span<float> exact, 
     return out;
   };
   std::vector<InFlight> transfers;
-  for (int i = 1; i < ranks; ++i) {  // each begins with its neighbour: no rank is everybody's first
+  for (int i = 1; i < ranks; ++i) {  // begin with the next rank: no rank is everybody's first
     const int owner = (rank + i) % ranks, sender = (rank + ranks - i) % ranks;
     transfers.push_back(net.recv(sender, kToOwner, record(in_, sender)));
     transfers.push_back(net.send(owner, kToOwner, pack(owner, record(out_, owner))));

@@ -28,7 +28,7 @@ Tree::Tree(int rank, int size) : parent_(rank == 0 ? -1 : rank & (rank - 1)) {
 }
 
 void TreeSum::sum(Fabric& net, std::span<float> values) {
-  if (net.size() == 2) {  // of two the order does not matter: both ways at once, one delay instead of two
+  if (net.size() == 2) {  // between two the order does not matter: both ways at once, one delay instead of two
     const int other = 1 - net.rank();
     arrived_.resize(values.size());
     InFlight coming = net.recv(other, kUp, std::as_writable_bytes(std::span(arrived_)));

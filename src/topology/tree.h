@@ -9,10 +9,11 @@
 //
 // A sum goes up and comes back down: every rank adds its children's sums to its own, the nearest child first, and rank
 // 0's result is copied to all. So the order of the additions is fixed and the result bit-identical on all ranks. A rank
-// sends one message to each of its neighbours, at most ceil(log2 P) of them; rank 0 sends that many.
+// sends the data once to each of its neighbours, at most ceil(log2 P) of them; rank 0 has that many.
 //
-// Sums travel in pieces: while one goes up, the one before it comes down, so that a wire that carries both ways at once
-// is used both ways; between two ranks they cross. All functions block. All ranks call them in the same order, with the same sizes.
+// Sums travel in pieces: while one goes up, the one before it comes down, so that a full-duplex wire is used both ways;
+// two ranks send to each other at once. All functions block. All ranks call them in the same order, with the same
+// sizes.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>
@@ -31,7 +32,7 @@ class Tree {
   int parent() const { return parent_; }                          // -1 at the root
   const std::vector<int>& children() const { return children_; }  // nearest first: the order in which they are added
 
-  // Messages this rank sends when something goes up and comes back down.
+  // How often this rank sends the data when it goes up and comes back down.
   std::size_t messages() const { return children_.size() + (is_root() ? 0 : 1); }
 
  private:
@@ -51,10 +52,10 @@ class TreeSum {
   std::vector<float> arrived_;  // scratch: what the children sent, one child after the other
 };
 
-// Everybody's bytes become rank 0's.
+// Copies rank 0's bytes to all ranks.
 void tree_broadcast(Fabric& net, std::span<std::byte> bytes);
 
-// For what else goes up a tree: its messages are never taken for those of a sum or a broadcast.
+// For other data that goes up a tree, so that its messages are not taken for those of a sum or a broadcast.
 inline constexpr Tag kTreeMergeTag = 0x54;
 
 }  // namespace slipstream

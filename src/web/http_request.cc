@@ -32,7 +32,7 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
-// Takes one line away, without its end; false where there is none.
+// Takes one line off `rest`, without its end; false if there is none.
 bool take_line(std::string_view& rest, std::string_view& line) {
   const std::size_t end = rest.find("\r\n");
   if (end == std::string_view::npos) return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The head of an HTTP request, read as strictly as RFC 9112 asks: what is not exactly a head of HTTP/1.0 or 1.1 is
-// refused. Bodies, and all fields but Host, are left alone.
+// The head of an HTTP request, read as strictly as RFC 9112 asks: anything that is not exactly a head of HTTP/1.0 or
+// 1.1 is refused. Bodies, and all fields but Host, are ignored.
 #pragma once
 
 #include <string>

@@ -53,7 +53,7 @@ HttpAnswer refusal(int status) {
           std::make_shared<const std::string>(fmt::format("{} {}\n", status, reason_of(status)))};
 }
 
-// The policy is that of the page (report/page/page.html), for whatever is asked for.
+// The policy is that of the page (report/page/page.html), for every answer.
 std::string head_of(const HttpAnswer& answer) {
   return fmt::format(
       "HTTP/1.1 {} {}\r\n"
@@ -138,8 +138,8 @@ struct HttpServer::Server {
       });
     }
 
-    // Whatever else the client sent is thrown away: closing before it has been read would reset the connection, and the
-    // answer might be lost with it.
+    // Reads and discards whatever else the client sent: closing before that would reset the connection, and the answer
+    // might be lost with it.
     void drain() {
       socket_.async_read_some(asio::buffer(rest_),
                               [self = shared_from_this()](const asio::error_code& error, std::size_t bytes) {
@@ -187,7 +187,7 @@ struct HttpServer::Server {
 
   void accept() {
     acceptor.async_accept([this](const asio::error_code& error, tcp::socket socket) {
-      if (error) {  // out of descriptors, most likely: not at once again
+      if (error) {  // most likely out of descriptors: do not retry at once
         pause.expires_after(std::chrono::seconds(1));
         pause.async_wait([this](const asio::error_code&) { accept(); });
         return;
@@ -207,7 +207,7 @@ struct HttpServer::Server {
     try {
       HttpAnswer made = answer(request.path);
       return made.body ? made : refusal(made.status);
-    } catch (const std::exception&) {  // a page is not worth a training
+    } catch (const std::exception&) {  // a page is not worth ending a training
       return refusal(500);
     }
   }

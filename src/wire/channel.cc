@@ -22,7 +22,7 @@ class PlainChannel : public Channel {
   Moved open() override { return {}; }
 
   Moved read(std::span<std::byte> into) override {
-    if (into.empty()) return {};  // recv() of nothing looks like the end
+    if (into.empty()) return {};  // recv() of nothing looks like the end of the stream
     for (;;) {
       const ssize_t got = recv(fd_, into.data(), into.size(), 0);
       if (got > 0) return {static_cast<std::size_t>(got), Then::kMore};

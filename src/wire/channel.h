@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Channel: a byte stream over one connected, non-blocking TCP socket, plain or encrypted (TLS 1.3, pre-shared key).
-// No call ever waits: each moves what it can and says what to do next. The socket belongs to somebody else, who keeps
-// it open for as long as the channel lives and closes it afterwards. One channel is used by one thread at a time.
+// Channel: a byte stream over one connected, non-blocking TCP socket, plain or encrypted (TLS 1.3, pre-shared key). No
+// call ever waits: each moves what it can and says what to do next. The socket belongs to the caller, who keeps it open
+// for as long as the channel lives and closes it afterwards. One channel is used by one thread at a time.
 //
 // Rules for the caller:
 // - Where `then` is not kMore, no bytes were moved. So after bytes have moved the caller calls again, and waits for the
-//   socket only where it was told to: TLS may hold bytes that the socket no longer shows as readable.
-// - What write() was offered and did not take is offered again by the next write(), first and unchanged (more may
-//   follow it): a part of it may be encrypted already. TLS checks this and throws Error.
-// - After an exception the channel is of no more use.
+//   socket only when told to: TLS may hold bytes that the socket no longer shows as readable.
+// - What write() was offered and did not take must be offered first and unchanged to the next write() (more may follow
+//   it): a part of it may be encrypted already. TLS checks this and throws Error.
+// - After an exception the channel must not be used any more.
 //
 // Failures are FabricError in plain words, without the peer's name, which the caller knows. Plain channels protect
 // nothing; neither kind says who the peer is (wire/greeting.h does).
@@ -39,7 +39,7 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  // The TLS handshake, which is done when `then` is kMore; at once where there is none. Comes before read and write.
+  // The TLS handshake; done when `then` is kMore, at once on a plain channel. Call it before read and write.
   virtual Moved open() = 0;
   virtual Moved read(std::span<std::byte> into) = 0;
   // Writes the beginning of the pieces, one after the other, as far as it fits; `bytes` counts over all pieces.
@@ -51,8 +51,8 @@ std::unique_ptr<Channel> plain_channel(int fd);
 enum class Side { kConnects, kAccepts };
 
 // Makes encrypted channels for the members of one job. Both sides prove that they have the key: there are no
-// certificates. Every connection has keys of its own, which are renewed, and recordings cannot be read by one who
-// learns the secret later. May be shared between threads; channels may outlive it.
+// certificates. Every connection has its own keys, which are renewed; whoever learns the secret later cannot read a
+// recording. May be shared between threads; channels may outlive it.
 class TlsContext {
  public:
   // AES-GCM stays far from its limit (2^24.5 records, RFC 8446 section 5.5) if a sender changes its key this often;
@@ -69,7 +69,7 @@ class TlsContext {
   std::shared_ptr<const State> state_;
 };
 
-// What the number in errno means for a connection: "connection reset by peer".
+// What an errno means for a connection: "connection reset by peer".
 std::string connection_error(int error);
 
 }  // namespace slipstream

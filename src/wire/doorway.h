@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Doorway: where connections come in. It accepts, greets, and hands over those that authenticated; the others end after
-// some seconds, or when too many wait. Strangers learn nothing from it. I/O thread only; its owner is the LinkEvents of
-// the links it makes.
+// Doorway: where connections come in. It accepts, greets, and hands over connections that authenticated; others are
+// closed after some seconds, or when too many wait. Strangers learn nothing from it. I/O thread only; its owner is the
+// LinkEvents of the links it makes.
 #pragma once
 
 #include <asio/ip/tcp.hpp>
@@ -21,12 +21,12 @@ class Doorway {
   Doorway(asio::io_context& io, const std::string& address, int port);  // listens; throws ConfigError
 
   int port() const { return port_; }
-  // From now on links are made, with these introductions.
+  // Links are made from now on, with these introductions.
   void open(const TlsContext* tls, const Key& key, const Introduction& mine, LinkEvents& events);
   void close();
 
-  bool let_in(Link& link);     // it authenticated: the owner has it now; false: it was not ours
-  void drop_late(double now);  // those that take too long
+  bool let_in(Link& link);     // it authenticated: its owner keeps it from now on; false: it is not one of ours
+  void drop_late(double now);  // closes those that take too long
 
  private:
   void accept();

@@ -21,7 +21,7 @@ namespace slipstream {
 struct FrameHead {
   enum class Kind : std::uint8_t {
     kData = 1,  // a piece of a message
-    kCredit,    // `number` bytes of this lane were taken in so far: the sender may have more under way
+    kCredit,    // `number` bytes of this lane were taken in so far: the sender may send more
     kBeat,      // a sign of life
     kFailure,   // the job cannot go on; payload: why
     kBye,       // the sender leaves in good order
@@ -40,14 +40,14 @@ struct FrameHead {
   std::uint8_t lane = 0;  // 0: urgent, 1: background
   std::uint32_t epoch = 0;
   std::uint32_t tag = 0;
-  std::uint64_t number = 0;  // data: of the message, among those to this peer under this tag
+  std::uint64_t number = 0;  // data: number of the message among those to this peer with this tag
   std::uint64_t total = 0;   // data: bytes of the whole message
-  std::uint64_t offset = 0;  // data: where this piece lies in it
+  std::uint64_t offset = 0;  // data: where this piece begins in it
   std::uint64_t length = 0;  // bytes that follow
 
   using Bytes = std::array<std::byte, kBytes>;
   Bytes pack() const;
-  // Throws FabricError naming the field that makes no sense, or the epoch that is not this one.
+  // Throws FabricError naming the field that makes no sense, or an epoch other than this one.
   static FrameHead unpack(const Bytes& bytes, std::uint32_t epoch);
 
   bool operator==(const FrameHead&) const = default;

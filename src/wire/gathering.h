@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Gathering: when the processes that have come to the rendezvous are a group. Of a job that is not elastic there is one
-// group, of all seats. Of an elastic one there may be many: whenever all connections of the last group have ended, those
-// who came back and those who wait for the first time form the next, of at least `min_workers`. One of them must hold the
-// training, once anybody did; before, one that was in a group must be among them. Members of earlier groups have the lower
-// ranks, in the order they had, so that rank 0 is one that knows what has happened.
+// Gathering: decides when the processes at the rendezvous form a group. A job that is not elastic has one group, of all
+// seats. An elastic job may have many: whenever all connections of the last group have ended, the processes that came
+// back and those that wait for the first time form the next, with at least `min_workers`. If any process ever held the
+// training, one that holds it must be among them; otherwise, after the first group, one that was in a group. Members of
+// earlier groups get the lower ranks, in their old order, so that rank 0 knows what has happened.
 //
 // A state machine without sockets: the Hub tells it what happens, and when. I/O thread only.
 #pragma once
@@ -28,35 +28,36 @@ struct Elastic {
 
 class Gathering {
  public:
-  using Id = const void*;  // of a process: whatever the owner tells them apart by
+  using Id = const void*;  // of a process: any pointer that its owner identifies it by
 
   Gathering(int seats, int workers, Elastic elastic, double patience_seconds, double now)
       : seats_(seats), workers_(workers), elastic_(elastic), patience_(patience_seconds), since_(now) {}
 
-  // A process wants its seat. Why it cannot have it; empty: it waits from now on.
+  // A process asks for its seat. Returns why it cannot have it; empty: it waits from now on.
   std::string join(Id id, const JoinText& text, double now);
-  void holds(Id id);              // the training, from now on
+  void holds(Id id);              // it holds the training from now on
   void said_goodbye(Id id);       // its connection will end; it may be back in a moment
-  void ended(Id id, double now);  // its connection
-  // The next group, once there is one. Its members are at work from then on.
+  void ended(Id id, double now);  // its connection has ended
+  // The next group, if one can form now. Its members are at work from then on.
   std::optional<Roster> form(double now);
 
   bool at_work(Id id) const;
   bool anybody_at_work() const;
-  std::vector<int> seats_that_hold() const;  // the training; and those of servers at work
+  std::vector<int> seats_that_hold() const;  // seats that hold the training, and servers, at work
   bool in_last_group(int seat) const { return last_group_.count(seat) > 0; }
   std::vector<Id> of_seat(int seat) const;
-  // Members that are still at work so long after the first of their group came back: they do not notice its end.
+  // Members still at work this long after the first of their group came back: they do not notice that the group has
+  // ended.
   std::vector<Id> stuck(double now, double patience_seconds) const;
   int seat_of(Id id) const;                     // -1: it has not asked for one
   bool complete() const { return epoch_ > 0; }  // there was a group
-  bool knocks() const;                          // somebody waits while a group is at work
-  std::vector<int> missing() const;             // of the first group: seats that nobody has asked for
-  // Why there will be no next group, if the patience is at an end; empty: there is hope.
+  bool knocks() const;                          // a process waits while a group is at work
+  std::vector<int> missing() const;             // seats of the first group that nobody has asked for yet
+  // Why no next group will form, after the patience has run out; empty: one may still form.
   std::string hopeless(double now) const;
 
  private:
-  static constexpr double kReturnSeconds = 2;  // from a goodbye to being back
+  static constexpr double kReturnSeconds = 2;  // how long a process may take to come back after a goodbye
 
   struct Guest {
     JoinText text;
@@ -71,10 +72,10 @@ class Gathering {
   double since_;  // when the last group ended, or the job began
   std::uint32_t epoch_ = 0;
   std::map<Id, Guest> guests_;
-  std::map<int, double> returning_;  // seats that are expected back, until when
-  std::set<int> last_group_;         // seats of the present group, or the last
-  bool held_ = false;                // somebody came with a training
-  double back_at_ = -1;              // when the first of the last group was back; -1: none is
+  std::map<int, double> returning_;  // seats expected back, and until when
+  std::set<int> last_group_;         // seats of the current or last group
+  bool held_ = false;                // a process has held the training
+  double back_at_ = -1;              // when the first member of the last group came back; -1: none has
 };
 
 }  // namespace slipstream

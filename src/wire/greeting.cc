@@ -132,11 +132,11 @@ void Greeting::take_hello() {
   theirs_.epoch = get<std::uint32_t>(peer_hello_, 8);
   theirs_.from = static_cast<std::int32_t>(get<std::uint32_t>(peer_hello_, 12));
   proof_ = derive(key_, kConnectsProof, hellos());
-  say(proof_);  // whatever epoch and rank it has: it tells us why it refuses, and learns itself whom it has refused
+  say(proof_);  // whatever its epoch and rank: it tells us why it refuses, and learns whom it has refused
   await(Awaits::kVerdict);
 }
 
-// The accepting side. Before the first `same` has said yes, nothing may leave that was made with the key.
+// The accepting side. Nothing made with the key may leave before the first `same` was true.
 void Greeting::take_proof() {
   proof_ = derive(key_, kConnectsProof, hellos());
   if (!same(input_, proof_)) {
@@ -177,7 +177,7 @@ void Greeting::take_verdict() {
       refuse("the other side refuses this connection for a reason that this version does not know");
   }
   if (!same(std::span(input_).subspan(4), accepts_proof())) refuse("the other side does not have this job's secret");
-  // A member that knows the secret does not welcome us to another epoch or rank; this is the last word on it.
+  // A member that knows the secret never welcomes us to another epoch or rank; check it all the same.
   if (theirs_.epoch != mine_.epoch) {
     refuse(fmt::format("epoch {} was offered, the other side is in epoch {}", mine_.epoch, theirs_.epoch));
   }

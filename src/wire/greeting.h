@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Greeting: how two members of a job find out, at the start of a connection, that both know the job's secret and that
-// each has reached whom it wanted to reach. A state machine: bytes in, bytes out; no sockets, no clock, no threads. It
-// reads not one byte beyond the greeting. Runs inside TLS as well.
+// each has reached the process it wanted to reach. A state machine: bytes in, bytes out; no sockets, no clock, no
+// threads. It reads not one byte beyond the greeting. It runs inside TLS as well.
 //
 // Four messages of fixed size; numbers are little-endian, bytes that are not named are zero:
 //
@@ -22,9 +22,9 @@
 //                                                            zeros where refused
 //
 // The accepting side verifies first, so a stranger gets nothing from it that was made with the key. Fresh nonces from
-// both sides make a recorded conversation worthless, and as the proofs cover every byte of both hellos, nobody on the
-// way can change one. Only after the proof are epoch and rank compared. A peer with another magic gets no answer at
-// all; one with another version gets our hello, in which it sees the version.
+// both sides make a recorded conversation worthless, and since the proofs cover every byte of both hellos, nobody in
+// between can change one. Epoch and rank are compared only after the proof. A peer with another magic gets no answer at
+// all; one with another version gets our hello, in which it sees our version.
 //
 // What follows the greeting is not protected by it: that is TLS's task.
 #pragma once
@@ -41,7 +41,7 @@
 
 namespace slipstream {
 
-// Who the connecting side says it is, and whom it wants to reach, with which of its parallel connections.
+// Who the connecting side says it is, whom it wants to reach, and which of its parallel connections this is.
 struct Introduction {
   std::uint32_t epoch = 0;
   std::int32_t from = 0;
@@ -56,27 +56,27 @@ class Greeting {
  public:
   enum class Verdict : std::uint32_t { kWelcome, kBadSecret, kOtherEpoch, kOtherRank, kOtherVersion, kBadStream };
 
-  // For kAccepts, `mine` has the own epoch, and the own rank in `from`; the rest of it is ignored.
+  // For kAccepts, `mine` has our epoch, and our rank in `from`; the rest of it is ignored.
   Greeting(Side side, const Key& key, const Introduction& mine);
 
-  // Memory for the next bytes of the peer; empty when none are awaited.
+  // Memory for the next bytes from the peer; empty if none are expected.
   std::span<std::byte> wants();
-  // So many were read into wants(). Throws FabricError when the peer is refused or refuses us.
+  // `bytes` bytes were read into wants(). Throws FabricError when the peer is refused or refuses us.
   void take(std::size_t bytes);
 
-  // Bytes to be sent now. After take() threw, the refusal: send what the socket takes of it, then close.
+  // Bytes to send now. After take() threw, they are the refusal: send as much of it as the socket takes, then close.
   std::span<const std::byte> says() const;
   void said(std::size_t bytes);
 
-  // Authenticated both ways, and nothing is left to be said.
+  // Authenticated both ways, and nothing is left to send.
   bool done() const;
-  // Valid when done. On the connecting side: epoch and rank (`from`) of the accepting one; the rest as we sent it.
+  // Valid when done. On the connecting side: epoch and rank (`from`) of the accepting side; the rest as we sent it.
   const Introduction& theirs() const;
 
  private:
   enum class Awaits { kHello, kProof, kVerdict, kNothing, kRefused };
 
-  void check_beginning();  // magic and version, as far as they are there
+  void check_beginning();  // magic and version, as far as they have come
   void take_hello();
   void take_proof();
   void take_verdict();
@@ -95,8 +95,8 @@ class Greeting {
   std::vector<std::byte> own_hello_;
   std::vector<std::byte> peer_hello_;
   Key proof_{};                   // the connecting side's
-  std::vector<std::byte> input_;  // of the size of the message that is awaited
-  std::size_t taken_ = 0;         // bytes of it that are there
+  std::vector<std::byte> input_;  // as large as the message that is expected
+  std::size_t taken_ = 0;         // bytes of it that have come
   std::vector<std::byte> output_;
   std::size_t said_ = 0;
 };

@@ -91,7 +91,7 @@ class Hub::State final : public LinkEvents {
     std::shared_ptr<Link> link;
     Outbox out{0, 0};
     double heard_at = 0;
-    bool left = false;  // said goodbye, or was sent away
+    bool left = false;  // it said goodbye, or was sent away
   };
 
   void link_ready(Link& link) override {
@@ -130,7 +130,7 @@ class Hub::State final : public LinkEvents {
     }
   }
 
-  // Of an elastic job that is under way, one that only waits ends nothing, and a lost peer ends the group only.
+  // In a running elastic job, a process that only waits ends nothing, and a lost peer ends only the group.
   void failed(Link& link) {
     const bool users = link.text[0] == kUsersFault || link.text[0] == kUsersWish;
     if (!options_.elastic || (users && (gathering_.at_work(&link) || !gathering_.complete()))) {
@@ -156,7 +156,7 @@ class Hub::State final : public LinkEvents {
     }
   }
 
-  // What has happened may have completed a group.
+  // Forms a group if what has happened has completed one.
   void advance() {
     if (failure_) return;
     const auto roster = gathering_.form(clock_.now());
@@ -172,7 +172,7 @@ class Hub::State final : public LinkEvents {
 
   void tell(Member& member, Kind kind, const std::string& text) {
     member.out.text(kind, text);
-    asio::post(io_, [link = member.link] { link->wake(); });  // later: waking may lose it
+    asio::post(io_, [link = member.link] { link->wake(); });  // later, because waking may lose the link
   }
 
   void send_away(Member& member, const std::string& why) {
@@ -180,7 +180,7 @@ class Hub::State final : public LinkEvents {
     tell(member, Kind::kFailure, why);
   }
 
-  // The job has ended well.
+  // The job has ended well: tells this to those that wait to join.
   void send_waiting_home() {
     over_ = true;
     for (auto& [link, member] : members_) {
@@ -196,7 +196,7 @@ class Hub::State final : public LinkEvents {
     members_.erase(found);
   }
 
-  // The present group cannot go on; the next one may. `from`: who told us.
+  // The current group cannot go on; the next one may. `from`: the link we heard it from.
   void end_group(std::string text, const Link* from) {
     if (text[0] >= ' ') text = kGroupOver + text;
     for (auto& [link, member] : members_) {
@@ -212,7 +212,7 @@ class Hub::State final : public LinkEvents {
     if (const auto found = members_.find(&link); found != members_.end()) found->second.out.left(out);
   }
 
-  // It has the secret, so it is one of ours: the job cannot go on without it.
+  // It knows the secret, so it is one of ours: the job cannot go on without it.
   void link_refused(Link& link, const std::string& why) override {
     const int seat = gathering_.seat_of(&link);
     spread(fmt::format("the rendezvous refused {}: {}",
@@ -232,7 +232,7 @@ class Hub::State final : public LinkEvents {
     const bool was_at_work = gathering_.at_work(&link), said_goodbye = found->second.left;
     gathering_.ended(&link, clock_.now());
     members_.erase(found);
-    // The supervisor, where there is one, knows better why.
+    // A supervisor, if there is one, knows better why.
     if (options_.elastic && was_at_work && !said_goodbye && !options_.on_silent) {
       end_group(fmt::format("{} is lost: {}", rank_name(seat, options_.workers), why), nullptr);
     }
@@ -243,14 +243,14 @@ class Hub::State final : public LinkEvents {
     advance();
   }
 
-  // Only the first few: a stranger must not fill our log.
+  // Reports only the first few: a stranger must not fill our log.
   void refused(const Link& link, const std::string& why) {
     if (gathering_.complete() || refusals_ >= 5) return;
     ++refusals_;
     std::fprintf(stderr, "slipstream: the rendezvous refused %s: %s\n", link.address().c_str(), why.c_str());
   }
 
-  // `from`: who told us, and tells the user.
+  // `from`: the link we heard it from; that process tells the user.
   void spread(const std::string& text, const Link* from) {
     if (failure_) return;
     failure_ = text;
@@ -264,13 +264,13 @@ class Hub::State final : public LinkEvents {
 
   void tick() {
     const double now = clock_.now();
-    if (now - ticked_at_ > 4 * kBeatSeconds) {  // we ourselves were asleep: nobody else is to blame
+    if (now - ticked_at_ > 4 * kBeatSeconds) {  // we were asleep ourselves: nobody else is to blame
       for (auto& [link, member] : members_) member.heard_at = now;
     }
     ticked_at_ = now;
     doorway_.drop_late(now);
     for (auto& [link, member] : members_) member.out.beat();
-    std::vector<std::shared_ptr<Link>> links;  // waking may lose one
+    std::vector<std::shared_ptr<Link>> links;  // a copy, because waking may lose one
     for (auto& [link, member] : members_) links.push_back(member.link);
     for (auto& link : links) link->wake();
     look_for_silence(now);
@@ -317,7 +317,8 @@ class Hub::State final : public LinkEvents {
     }
   }
 
-  // The last words have left, and the others have closed: closing first could destroy what they have not read yet.
+  // Ends when our last messages have left and the others have closed: closing first could destroy what they have not
+  // read.
   void end_when_flushed() {
     if (members_.empty() || clock_.now() - closing_at_ > kFlushSeconds) {
       for (auto& [link, member] : members_) member.link->close();
@@ -337,13 +338,13 @@ class Hub::State final : public LinkEvents {
   std::optional<TlsContext> tls_;
   int refusals_ = 0;
   bool said_missing_ = false;
-  bool told_ = false;  // the failure, by our owner
+  bool told_ = false;  // our owner announced the failure
   bool over_ = false;  // the job has ended well
   const double began_at_;
   double ticked_at_ = 0, closing_at_ = 0;
   Gathering gathering_;
   std::mutex mutex_;
-  std::vector<int> holders_;  // guarded: seats
+  std::vector<int> holders_;  // seats; guarded by mutex_
   std::optional<std::string> failure_;
   std::map<const Link*, Member> members_;
   std::thread thread_;

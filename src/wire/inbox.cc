@@ -10,8 +10,8 @@ namespace slipstream {
 namespace {
 
 constexpr std::size_t kSpareBuffers = 64;
-constexpr std::uint64_t kPooledBytes = 16 << 10;  // smaller pieces have memory of their own size
-constexpr std::uint64_t kMaxAhead = 1 << 20;      // messages under one tag that are not over
+constexpr std::uint64_t kPooledBytes = 16 << 10;  // smaller pieces get memory of exactly their size
+constexpr std::uint64_t kMaxAhead = 1 << 20;      // messages of one tag that are not finished
 constexpr std::size_t kSpareMessages = 64;
 
 void require_head(std::uint64_t total) {
@@ -121,7 +121,7 @@ void Inbox::begins(const FrameHead& head) {
   lane.received += charge_of(head.length);
 }
 
-// A piece begins: once only.
+// Notes that a piece begins; each may do so only once.
 void Inbox::claim(Message& message, std::uint64_t offset) const {
   auto& ahead = message.ahead;
   const auto place = std::lower_bound(ahead.begin(), ahead.end(), offset);
@@ -155,16 +155,16 @@ std::span<std::byte> Inbox::memory(const FrameHead& head, std::uint64_t at) {
   if (message.known) return message.into.at(head.offset + at, head.length - at);
   message.pieces.push_back({head.offset, head.length, buffer(head.length), false});
   kept_bytes_ += head.length;
-  if (head.offset == 0) {  // the listener may have left while the head came in
+  if (head.offset == 0) {  // the listener may have left while the head arrived
     std::memcpy(message.pieces.back().memory.get(), message.letter.data(),
                 std::min<std::uint64_t>(at, kLetterHeadBytes));
   }
   return {message.pieces.back().memory.get() + at, head.length - at};
 }
 
-// The head of a letter is there, in its place or in the first piece: may it come?
+// The head of a letter has come, into its place or in the first piece: asks the listener whether it takes the letter.
 void Inbox::know_letter(Subject& subject, Message& message, const Piece* kept) {
-  require_head(message.total);  // it may have begun before there was a listener
+  require_head(message.total);  // the message may have begun before there was a listener
   if (kept != nullptr) std::memcpy(message.letter.data(), kept->memory.get(), kLetterHeadBytes);
   const std::uint64_t bytes = message.total - kLetterHeadBytes;
   subject.listener->begins(peer_, subject.tag, message.letter, bytes);
@@ -176,7 +176,7 @@ void Inbox::know_letter(Subject& subject, Message& message, const Piece* kept) {
   message.known = true;
 }
 
-// Kept pieces that are whole go where they belong, now that this is known.
+// Copies kept pieces that are complete to where they belong, now that this is known.
 void Inbox::settle_pieces(Message& message, int lane) {
   for (Piece& piece : message.pieces) {
     if (!piece.whole) continue;
@@ -212,7 +212,7 @@ void Inbox::arrived(const FrameHead& head) {
   if (message.receive != nullptr) message.receive->moved.store(message.arrived, std::memory_order_relaxed);
   if (message.arrived < message.total) return;
   if (subject.listener != nullptr) return hear(subject);
-  // A letter whose listener has left waits for the next one.
+  // A letter whose listener has left waits for the next listener.
   if (message.receive != nullptr || message.thrown_away) finish(subject, message);
 }
 
@@ -233,7 +233,7 @@ void Inbox::drop_front(Subject& subject) {
     auto node = subject.messages.extract(front);
     if (spare_messages_.size() >= kSpareMessages) continue;
     Message& old = node.mapped();
-    Message fresh;  // with memory that the next one uses again
+    Message fresh;  // keeps memory for the next one
     fresh.body = std::move(old.body);
     fresh.body_capacity = old.body_capacity;
     fresh.pieces = std::move(old.pieces);
@@ -243,7 +243,7 @@ void Inbox::drop_front(Subject& subject) {
   }
 }
 
-// Hands a listener what is there, in the order in which it was sent.
+// Hands the listener complete messages, in the order in which they were sent.
 void Inbox::hear(Subject& subject) {
   while (subject.listener != nullptr) {
     const auto next = subject.messages.find(subject.first);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Inbox: what comes from one peer. A piece of a message goes straight into the memory of the receive that was posted for
-// it, or of the listener's letter; what arrives before its receive is kept in pieces of at most 64 KiB, as many as the
-// peer has credit for, and copied when the receive comes. I/O thread only; knows no sockets.
+// Inbox: what comes from one peer. A piece of a message goes straight into the memory of the receive that was posted
+// for it, or of the listener's letter. What arrives before its receive is kept in pieces of at most 64 KiB, as many as
+// the peer has credit for, and copied when the receive is posted. I/O thread only; knows no sockets.
 //
-// Every frame is checked before memory is given to it: a message whose size is not the one posted or changes, a piece
-// that was here before, a number far ahead, a peer that overdraws its credit, and what a listener refuses end in
-// FabricError. Whatever a peer claims, it makes us allocate no more than a small multiple of the window.
+// Every frame is checked before memory is given to it. FabricError for: a message whose size changes or is not the one
+// posted, a piece that came before, a number far ahead, a peer that overdraws its credit, what a listener refuses.
+// Whatever a peer claims, it makes us allocate no more than a small multiple of the window.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@
 
 namespace slipstream {
 
-// What a piece counts for in the window: tiny messages cost memory as well.
+// How many bytes a piece counts in the window: tiny messages cost memory as well.
 inline std::uint64_t charge_of(std::uint64_t length) { return std::max<std::uint64_t>(length, 256); }
 
 class Inbox {
@@ -32,21 +32,21 @@ class Inbox {
   Inbox(int peer, std::uint64_t window, ListenerOf listener_of, Answers& answers)
       : peer_(peer), window_(window), listener_of_(std::move(listener_of)), answers_(answers) {}
 
-  void post(Transfer& transfer);      // throws FabricError where the message is there and has another size
-  void withdraw(Transfer& transfer);  // ends it; what still comes for it is thrown away
+  void post(Transfer& transfer);      // throws FabricError where the message has come with another size
+  void withdraw(Transfer& transfer);  // ends it; what still comes for it is discarded
 
-  void listener_changed(Tag tag);  // what was kept for a listener that has come now is handed over
+  void listener_changed(Tag tag);  // hands over what was kept for a new listener
 
-  void begins(const FrameHead& head);                                    // a piece comes
+  void begins(const FrameHead& head);                                    // a piece begins
   std::span<std::byte> memory(const FrameHead& head, std::uint64_t at);  // for its bytes from `at` on
-  void arrived(const FrameHead& head);                                   // it is there
+  void arrived(const FrameHead& head);                                   // the piece is complete
 
-  // Charged bytes of a lane that need no memory of ours any more: the peer may send as many again.
+  // Bytes of a lane, as charged, that need no memory of ours any more: the peer may send as many again.
   std::uint64_t taken(int lane) const { return lanes_[static_cast<std::size_t>(lane)].taken; }
   bool expects() const { return posted_ > 0; }  // a receive is posted
-  const Transfer* awaited() const;              // one of them; null: none
+  const Transfer* awaited() const;              // one posted receive; null: none
   std::uint64_t kept_bytes() const { return kept_bytes_; }
-  // All posted receives. The inbox forgets everything, and what still comes is thrown away.
+  // Returns all posted receives. The inbox forgets everything, and discards what still comes.
   std::vector<Transfer*> abandon();
 
  private:
@@ -58,12 +58,12 @@ class Inbox {
   };
   struct Message {
     Transfer* receive = nullptr;
-    Parts into{};  // of the receive or of the letter, once `known`
+    Parts into{};  // memory of the receive or of the letter, once `known`
     bool known = false, begun = false, thrown_away = false, over = false;
     std::uint64_t total = 0, arrived = 0;
     std::uint64_t claimed = 0;         // all pieces before this offset have begun, …
-    std::vector<std::uint64_t> ahead;  // … and those at these offsets: over several connections one overtakes another
-    std::vector<Piece> pieces;         // came before `into` was known
+    std::vector<std::uint64_t> ahead;  // … and those at these offsets: several connections overtake each other
+    std::vector<Piece> pieces;         // those that came before `into` was known
     LetterHead letter{};
     Buffer body;  // of the letter
     std::uint64_t body_capacity = 0;
@@ -72,7 +72,7 @@ class Inbox {
   struct Subject {
     Tag tag = 0;
     Listener* listener = nullptr;
-    std::uint64_t first = 0;  // all before are over
+    std::uint64_t first = 0;  // all messages before this one are finished
     std::map<std::uint64_t, Message> messages;
   };
 

@@ -13,7 +13,7 @@
 namespace slipstream {
 namespace {
 
-// So few unsent bytes wait in the kernel that an urgent frame soon follows.
+// Keeps few unsent bytes in the kernel, so that an urgent frame leaves soon.
 constexpr int kUnsentBytes = 64 << 10;
 
 std::string address_of(const asio::ip::tcp::socket& socket) {
@@ -40,14 +40,14 @@ void Link::guarded(const Work& work) {
   try {
     work();
   } catch (const std::exception& e) {
-    if (!ready_ && opened_) {  // tell the other side why, as far as the socket takes it at once
+    if (!ready_ && opened_) {  // tell the other side why, as far as the socket takes it now
       try {
         const std::span<const std::byte> says = greeting_.says();
         if (!says.empty()) channel_->write(std::span(&says, 1));
       } catch (const std::exception&) {
       }
     }
-    lose(ready_, e.what());  // of an authenticated peer: its connection broke, so it is gone
+    lose(ready_, e.what());  // `closed` if it had authenticated: a broken connection means that the peer is gone
   }
 }
 
@@ -80,7 +80,7 @@ void Link::introduce() {
   write();
 }
 
-// The owner's part in receiving. False: it refused.
+// Calls the owner about received frames. False: it refused one.
 template <typename Work>
 bool Link::heard(const Work& work) {
   try {
@@ -102,7 +102,7 @@ void Link::read_later() {
 void Link::read() {
   std::uint64_t turn = 0;
   while (!closed_) {
-    if (turn > kTurnBytes) return read_later();  // others have their turn
+    if (turn > kTurnBytes) return read_later();  // let other links have their turn
     Moved moved;
     if (deaf_) {
       moved = channel_->read(staging_);
@@ -180,9 +180,9 @@ void Link::write() {
     Moved moved;
     try {
       moved = channel_->write(std::span(rest).first(count));
-    } catch (const FabricError& e) {  // its last words may be there already: they say why better than we could
+    } catch (const FabricError& e) {  // its last messages may have come already: they say better why
       broken_ = e.what();
-      return read_later();  // not now: we may be called from within read()
+      return read_later();  // not now, because read() may have called us
     }
     sent_ += moved.bytes;
     if (moved.bytes == left) {
@@ -209,7 +209,7 @@ void Link::finish() {
 }
 
 void Link::await(Moved::Then then) {
-  if (!broken_.empty()) return lose(true, broken_);  // and nothing is left to be read
+  if (!broken_.empty()) return lose(true, broken_);  // nothing is left to read either
   bool& waiting = then == Moved::Then::kAwaitWrite ? awaits_write_ : awaits_read_;
   if (waiting) return;
   waiting = true;
@@ -222,7 +222,7 @@ void Link::on_ready(bool for_reading) {
   (for_reading ? awaits_read_ : awaits_write_) = false;
   guarded([&] {
     if (!ready_) return introduce();
-    if (!awaits_read_) read();  // also after a wait for writing: TLS may have to write in order to read
+    if (!awaits_read_) read();  // also after a wait for writing: TLS may need to write in order to read
     if (!closed_ && !awaits_write_) write();
   });
 }
@@ -239,7 +239,7 @@ void Link::rescue() {
 void Link::lose(bool closed, const std::string& why) {
   if (closed_) return;
   close();
-  // Later, so that owners may walk over their links while they wake them.
+  // Later, so that owners may walk over their links while waking them.
   asio::post(socket_.get_executor(),
              [self = shared_from_this(), closed, why] { self->events_.link_lost(*self, closed, why); });
 }

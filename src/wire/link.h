@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Link: one connection between two processes of a job: a socket, the channel on it (plain or TLS), the greeting that
-// proves both sides know the secret, then frames in both directions. What is sent and where received bytes go is its
-// owner's business (LinkEvents). Everything happens on the I/O thread; nothing blocks.
+// proves both sides know the secret, then frames in both directions. Its owner (LinkEvents) decides what is sent and
+// where received bytes go. Everything happens on the I/O thread; nothing blocks.
 //
 // Invariant: no frame is looked at before both sides are authenticated. Whatever goes wrong with the connection ends in
 // link_lost(), once; after it, or after close(), no further call reaches the owner. A frame that the owner refuses does
-// not close the connection: the peer can still be told why, and what else it sends is thrown away.
+// not close the connection: the peer can still be told why, and whatever else it sends is discarded.
 #pragma once
 
 #include <array>
@@ -35,14 +35,14 @@ class LinkEvents {
   virtual ~LinkEvents() = default;
   virtual void link_ready(Link& link) = 0;  // authenticated
   virtual void frame_begins(Link& link,
-                            const FrameHead& head) = 0;  // once for each frame; throws FabricError to refuse
-  // Memory for the payload from byte `at` on; not empty. Asked as often as bytes come. May throw FabricError.
+                            const FrameHead& head) = 0;  // once per frame; throws FabricError to refuse it
+  // Memory for the payload from byte `at` on; not empty. Called whenever bytes come. May throw FabricError.
   virtual std::span<std::byte> payload_memory(Link& link, const FrameHead& head, std::uint64_t at) = 0;
   virtual void frame_arrived(Link& link, const FrameHead& head) = 0;  // may throw FabricError
   virtual bool next_frame(Link& link, OutFrame& out) = 0;             // false: there is nothing to send
   virtual void frame_left(Link& link, const OutFrame& out) = 0;
-  virtual void link_refused(Link& link, const std::string& why) = 0;  // a frame was: no more of them come
-  // `closed`: the peer closed it; else `why` says what went wrong.
+  virtual void link_refused(Link& link, const std::string& why) = 0;  // a frame was refused; no more come
+  // `closed`: the peer closed it, or it broke after authentication. `why` says what happened.
   virtual void link_lost(Link& link, bool closed, const std::string& why) = 0;
 };
 
@@ -52,10 +52,10 @@ class Link : public std::enable_shared_from_this<Link> {
        LinkEvents& events);
 
   void start();
-  void wake();    // there may be something to send
+  void wake();    // call when there may be something to send
   void finish();  // nothing more will be sent: the peer sees the end of the stream; reading goes on
   void close();
-  void rescue();  // copies what is left of a half-sent frame: its memory may go away
+  void rescue();  // copies the rest of a half-sent frame, whose memory may go away
 
   bool ready() const { return ready_; }
   bool closed() const { return closed_; }
@@ -63,10 +63,10 @@ class Link : public std::enable_shared_from_this<Link> {
   const Introduction& theirs() const { return greeting_.theirs(); }
   std::string address() const { return address_; }  // of the peer, for people
 
-  // The owner's:
+  // For the owner's use:
   int peer = kNobody;
   double opened_at = 0;
-  std::string text;  // of the frame that is coming in, where it has one
+  std::string text;  // payload of the frame that is arriving, if it is a text
   static constexpr int kNobody = -2, kHub = -1;
 
  private:
@@ -95,17 +95,17 @@ class Link : public std::enable_shared_from_this<Link> {
   bool deaf_ = false;   // a frame was refused
   std::string broken_;  // why nothing can be written any more; what the peer wrote before is still read
 
-  std::array<std::byte, kStagingBytes> staging_;  // heads, with what follows them
+  std::array<std::byte, kStagingBytes> staging_;  // heads, and what came with them
   std::size_t staged_from_ = 0, staged_to_ = 0;
   bool receiving_ = false;
   FrameHead in_;
-  std::uint64_t received_ = 0;  // of its payload
+  std::uint64_t received_ = 0;  // bytes of its payload
 
   bool sending_ = false;
   OutFrame out_;
   FrameHead::Bytes out_head_{};
-  std::uint64_t sent_ = 0;          // of head and payload
-  std::vector<std::byte> rescued_;  // the payload of a frame whose memory went away
+  std::uint64_t sent_ = 0;          // bytes of head and payload
+  std::vector<std::byte> rescued_;  // the payload of a frame whose memory has gone away
 };
 
 }  // namespace slipstream

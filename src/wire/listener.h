@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Listener: takes messages of anybody as they come, instead of receives that were posted for them. A parameter server
-// is one. Its messages begin with a head of 48 bytes; it sees that head before memory is allocated for the rest.
+// Listener: takes messages from any peer as they come, without posted receives. A parameter server is one. Its messages
+// begin with a head of 48 bytes, which it sees before memory is allocated for the rest.
 //
 // All calls come from one thread (the mesh's I/O thread), in order for each sender and tag.
 #pragma once
@@ -21,7 +21,7 @@ constexpr std::size_t kLetterHeadBytes = 48;
 using LetterHead = std::array<std::byte, kLetterHeadBytes>;
 using Floats = std::vector<float>;
 
-// How a listener answers, from within arrived(). The answer leaves by itself; the memory of `body` is shared until then.
+// How a listener answers, from within arrived(). The answer is sent in the background; until then it shares `body`.
 class Answers {
  public:
   virtual ~Answers() = default;
@@ -33,13 +33,12 @@ class Listener {
   virtual ~Listener() = default;
   // A message begins. Throws FabricError to refuse it: that ends the job.
   virtual void begins(int from, Tag tag, const LetterHead& head, std::uint64_t body_bytes) = 0;
-  // The job cannot go on: nothing else comes.
+  // The job cannot go on: no further calls come.
   virtual void failed(const std::string& text) = 0;
-  // It is there. `body` is valid during the call.
+  // The message is complete. `body` is valid during the call.
   virtual void arrived(int from, Tag tag, const LetterHead& head, std::span<const std::byte> body,
                        Answers& answers) = 0;
-  // Asked after each letter: was that the last of this sender and tag? What follows is for the next listener, and waits
-  // for it.
+  // Asked after each letter: was it the last one of this sender and tag? Later ones wait for the next listener.
   virtual bool finished(int /*from*/, Tag /*tag*/) const { return false; }
 };
 

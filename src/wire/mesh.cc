@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The mesh as others see it: it starts and closes, takes commands and listeners, and moves messages in frames. How it
-// joins is in mesh_joining.cc, how it ends in mesh_ending.cc.
+// The mesh as others see it: it starts and closes, takes commands and listeners, and moves messages in frames. Joining
+// is in mesh_joining.cc, ending in mesh_ending.cc.
 #include "wire/mesh.h"
 
 #include <fmt/ranges.h>
@@ -166,7 +166,7 @@ void RealMesh::holds_training() {
 void RealMesh::stalled(const std::string& text) {
   asio::post(io_, [this, text] {
     const double now = clock.now();
-    for_all_peers([&](const Peer& peer) {  // whom we wait for may itself wait for one that is silent
+    for_all_peers([&](const Peer& peer) {  // the peer we wait for may itself wait for a silent one
       const bool silent_so_far = peer.joined && !peer.left && !peer.links.empty();
       if (silent_so_far && now - peer.heard_at > silence_seconds_ / 2) note_failure(silent(peer, now), false);
     });
@@ -294,7 +294,7 @@ void RealMesh::drain() {
           withdraw(t);
           break;
       }
-    } catch (const std::exception& e) {  // nobody has it: neither inbox nor outbox
+    } catch (const std::exception& e) {  // neither inbox nor outbox has it
       const std::string with = t.peer == rank_ ? "" : " with " + name(t.peer);
       give_up(fmt::format("{}{}: {}", name(rank_), with, e.what()));
       t.owner->ended(t, false);
@@ -331,7 +331,7 @@ void RealMesh::start_receive(Transfer& t) {
   }
   Peer& peer = peer_of(t.peer);
   const int lane = lane_of(t.tag);
-  peer.in.post(t);  // may end it: its owner may be gone
+  peer.in.post(t);  // may end it, after which its owner may be gone
   give_credit(peer, lane);
   if (peer.in.expects() && peer.left && peer.links.empty()) lose(peer, "it has left the job, and is still waited for");
 }
@@ -342,10 +342,10 @@ void RealMesh::withdraw(Transfer& t) {
   } else if (std::erase(own_[t.tag].receives, &t) > 0) {
     t.owner->ended(t, false);
   }
-  t.owner->ended(t, false);  // the command itself
+  t.owner->ended(t, false);  // answers the command itself
 }
 
-// Sends and receives of ourselves, in order.
+// Matches sends to ourselves with their receives, in order.
 void RealMesh::meet(Own& own) {
   while (!own.sends.empty() && !own.receives.empty()) {
     Transfer& from = *own.sends.front();
@@ -373,7 +373,7 @@ void RealMesh::mark(Peer& peer) {
 }
 
 void RealMesh::wake_marked() {
-  for (std::size_t i = 0; i < marked_.size(); ++i) {  // it may grow
+  for (std::size_t i = 0; i < marked_.size(); ++i) {  // the list may grow
     Peer& peer = *marked_[i];
     peer.woken = false;
     for (std::size_t l = 0; l < peer.links.size(); ++l) peer.links[l]->wake();

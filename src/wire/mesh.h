@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Mesh: the connections of one process to all others of its job, and the one thread that serves them. A message is
-// eager: it leaves when it is sent, without asking; where it waits for its receive is inbox.h's business, in which order
-// things leave outbox.h's.
+// Mesh: the connections of one process to all others of its job, and the one thread that serves them. Messages are
+// eager: they leave when they are sent, without asking the receiver. inbox.h says where one waits for its receive,
+// outbox.h in which order they leave.
 //
-// Every wait ends. A peer shows life twice a second on the wire itself; one that is silent for the timeout, closes its
-// connection without a goodbye, or breaks the protocol ends the job: the first failure stands, it ends all transfers,
+// Every wait ends. A peer shows life twice a second on the wire itself. If one is silent for the timeout, closes its
+// connection without a goodbye, or breaks the protocol, the job ends: the first failure counts, it ends all transfers,
 // and all other ranks are told. After that nothing blocks, whatever is destroyed first.
 //
 // Threads: submit(), fail(), listen() from any thread. Transfers end, and listeners are called, on the I/O thread.
@@ -30,24 +30,24 @@
 namespace slipstream {
 
 struct MeshOptions {
-  int rank = 0;             // in an elastic job: the seat; the rank comes from the rendezvous
+  int rank = 0;             // in an elastic job: the seat; the rank then comes from the rendezvous
   int ranks = 1;            // of the mesh: workers, then processes that only serve
-  int workers = 1;          // ranks from there on are servers
-  bool serves = false;      // this process does
+  int workers = 1;          // ranks from this one on are servers
+  bool serves = false;      // this process only serves
   bool elastic = false;     // there may be fewer ranks, or more
   std::uint32_t epoch = 0;  // the last group this process was in; 0: none
   int last_rank = 0;        // its rank there
-  bool holds = false;       // a training
+  bool holds = false;       // this process holds the training
   Address hub;              // where the ranks find each other
-  bool supervised = false;  // the hub stays, shows life and announces failures
+  bool supervised = false;  // the hub stays for the whole job, shows life and announces failures
   Key key{};
   bool encrypted = false;
-  std::string address = "127.0.0.1";  // ours, for the others to connect to
-  int streams = 0;                    // connections to each peer; 0: several to a far one, unless TCP is bbr
-  double timeout_seconds = 0;         // 0: chosen, see patience.h
+  std::string address = "127.0.0.1";  // our address, for the others to connect to
+  int streams = 0;                    // connections to each peer; 0: several to a distant one, unless TCP uses bbr
+  double timeout_seconds = 0;         // 0: automatic, see patience.h
   double join_timeout_seconds = 60;
-  std::function<bool()> interrupted{};  // asked now and then while others are waited for
-  std::string early_failure{};          // this rank cannot join: it only tells the others why
+  std::function<bool()> interrupted{};  // polled while waiting for others
+  std::string early_failure{};          // not empty: this rank cannot join, and only tells the others why
   std::uint64_t window_bytes = 0;       // per peer and lane; 0: 128 MiB over all peers, 1 to 16 MiB each
 };
 
@@ -62,7 +62,7 @@ class Mesh {
  public:
   explicit Mesh(const MeshOptions& options);  // blocks until all are connected; throws FabricError, ConfigError
   ~Mesh();                                    // leaves
-  void leave();                               // all transfers have ended then
+  void leave();                               // after it all transfers have ended
   Mesh(const Mesh&) = delete;
   Mesh& operator=(const Mesh&) = delete;
 
@@ -74,15 +74,15 @@ class Mesh {
   std::uint32_t epoch() const;  // the group's number, from 1 on
   std::string seats() const;    // of the workers, by rank, for people: "0, 2, 3"
   bool somebody_waits_to_join() const;
-  void holds_training();        // this process does, from now on: the rendezvous is told
+  void holds_training();        // from now on this process holds the training; tells the rendezvous
   int streams(int peer) const;  // connections to it, as chosen
-  int port() const;             // where we listen; 0: nowhere, there is nobody else
+  int port() const;             // where we listen; 0: nowhere, since there is nobody else
 
  private:
   std::shared_ptr<MeshCore> core_;
 };
 
-// What operations need of a mesh; they keep it alive, so it may outlive the Mesh, closed.
+// What operations need from a mesh. They keep it alive, so it may outlive the Mesh; it is closed then.
 class MeshCore {
  public:
   explicit MeshCore(double timeout_seconds) : patience(timeout_seconds) {}
@@ -91,27 +91,28 @@ class MeshCore {
   virtual int rank() const = 0;
   virtual std::string name(int rank) const = 0;
 
-  // Starts them, in order, with one wake-up of the I/O thread. After a failure they end at once, without success. Each
-  // is answered by one ended(); a receive that is withdrawn gets two, its own and the withdrawal's. So who waits for all
-  // answers knows that the mesh has forgotten the transfer.
+  // Starts the commands in order, with one wake-up of the I/O thread. After a failure they end at once, without
+  // success. Each is answered by one ended(); a receive that is withdrawn gets two, its own and the withdrawal's. So a
+  // caller that has got all answers knows that the mesh has forgotten the transfer.
   virtual void submit(std::span<const MeshCommand> commands) = 0;
-  // Messages under this tag go to the listener from now on; null: no more. Returns when the I/O thread knows.
+  // Messages with this tag go to the listener from now on; null: no longer. Returns when the I/O thread knows.
   virtual void listen(Tag tag, Listener* listener) = 0;
-  // The job cannot go on; all others are told. The first failure stands.
+  // Ends the job and tells all others. Only the first failure counts.
   virtual void fail(const std::string& text) = 0;
-  // Nothing came of these peers for as long as one waits. Fails with `text`, or, where one of them shows no life, with its name.
+  // An operation has waited too long. Fails with `text`, or with the name of a peer that shows no life, if there is
+  // one.
   virtual void stalled(const std::string& text) = 0;
 
-  // How the I/O thread and those who wait for it meet: `mutex` guards what operations note about their own end, the
-  // failure and the patience; `changed` is notified when an operation that is waited for has ended, and at a failure.
+  // How waiting threads and the I/O thread meet: `mutex` guards what operations note about their own end, the failure
+  // and the patience; `changed` is notified when an operation that is waited for has ended, and on a failure.
   std::mutex mutex;
   std::condition_variable changed;
-  std::optional<std::string> failure;  // nobody is woken before all others were told
-  bool announced = false;              // the failure was found and told by another process
+  std::optional<std::string> failure;  // waiting threads are woken only after all others were told
+  bool announced = false;              // another process found and announced it
   std::string waiting_for{};           // what the training thread waits for, for messages
   Patience patience;
   SteadyClock clock;
-  [[noreturn]] void throw_failure() const;  // with the mutex held, after a failure
+  [[noreturn]] void throw_failure() const;  // call it with the mutex held, after a failure
 };
 
 }  // namespace slipstream

@@ -11,8 +11,8 @@
 namespace slipstream {
 namespace {
 
-constexpr double kFlushSeconds = 1;       // for last words to leave
-constexpr double kSupervisorSeconds = 1;  // it knows better than we why a worker is gone: wait for its word
+constexpr double kFlushSeconds = 1;       // for our last messages to leave
+constexpr double kSupervisorSeconds = 1;  // the supervisor knows better why a worker is gone: wait for it to tell
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void RealMesh::link_refused(Link& link, const std::string& why) {
 
 void RealMesh::link_lost(Link& link, bool closed, const std::string& why) {
   std::erase_if(opening_, [&](const auto& one) { return one.get() == &link; });
-  if (link.peer == Link::kNobody) {  // a stranger, or one who gave up
+  if (link.peer == Link::kNobody) {  // a stranger, or a peer that gave up
     doorway_->let_in(link);
     return;
   }
@@ -33,7 +33,7 @@ void RealMesh::link_lost(Link& link, bool closed, const std::string& why) {
   std::erase_if(peer.links, [&](const auto& one) { return one.get() == &link; });
   if (leaving_ || failure_spread_) return;
   if (&peer == &hub_) {
-    if (joined_ && (!options_.supervised || hub_.left)) return;  // its work is done
+    if (joined_ && (!options_.supervised || hub_.left)) return;  // the hub has done its work
     if (hub_.left && hub_.links.empty() && !peers_meeting())
       return give_up("the rendezvous closed before all had joined");
     if (hub_.left) return;
@@ -47,7 +47,7 @@ void RealMesh::link_lost(Link& link, bool closed, const std::string& why) {
     return;
   }
   if (!peer.joined || !closed) return give_up(connection_failed(peer, why));
-  if (!peer.links.empty()) return;  // of several connections the last one tells; a goodbye may come on another
+  if (!peer.links.empty()) return;  // only the last of several connections counts; a goodbye may come on another
   peer.lost = true;
   lose(peer, why);
 }
@@ -62,7 +62,7 @@ std::string RealMesh::hub_name() const {
   return options_.supervised ? "the supervisor" : fmt::format("the rendezvous in {}", name(0));
 }
 
-// Which operation this concerns: the one that is waited for, or one that is under way with this peer.
+// The operation that this concerns: the one that is waited for, or one that is under way with this peer.
 std::string RealMesh::during(const Peer& peer) {
   std::string what;
   {
@@ -75,7 +75,7 @@ std::string RealMesh::during(const Peer& peer) {
   return what.empty() ? "" : " during " + what;
 }
 
-// A peer is gone. The supervisor, where there is one, may know why: it has a moment to tell.
+// A peer is gone. A supervisor, if there is one, may know why: give it a moment to tell.
 void RealMesh::lose(Peer& peer, const std::string& why) {
   const auto tell = [this, rank = peer.rank, why] {
     give_up(fmt::format("{} is lost: {} (seen by {}{})", name(rank), why, name(rank_), during(peer_of(rank))));
@@ -90,10 +90,10 @@ void RealMesh::note_failure(const std::string& text, bool from_another) {
   if (failure) return;
   const bool ends_group = options_.elastic && !from_another && text[0] >= ' ' && peers_meeting();
   failure = ends_group ? kGroupOver + text : text;
-  announced = from_another;  // those who wait are told when the others have been
+  announced = from_another;  // waiting threads are woken after the others were told
 }
 
-// Later, since whoever finds it may be in the middle of an inbox, and that is emptied then.
+// Spreads the failure later: the caller may be working in an inbox, which spreading empties.
 void RealMesh::give_up(const std::string& text) {
   note_failure(text, false);
   asio::post(io_, [this] { spread_failure(); });
@@ -113,7 +113,7 @@ void RealMesh::spread_failure() {
   const auto take = [&ended](std::vector<Transfer*> more) { ended.insert(ended.end(), more.begin(), more.end()); };
   for (auto& peer : peers_) {
     if (!peer) continue;
-    peer->out.text(Kind::kFailure, text);  // what we were told as well: our goodbye may overtake the one who told us
+    peer->out.text(Kind::kFailure, text);  // also one that we were told: our goodbye may overtake the one who told us
     mark(*peer);
     take(peer->in.abandon());
   }
@@ -127,7 +127,7 @@ void RealMesh::spread_failure() {
   wake_marked();
   for (auto& peer : peers_) {
     if (!peer) continue;
-    for (auto& link : peer->links) link->rescue();  // a half-sent frame: its memory goes back to its owner
+    for (auto& link : peer->links) link->rescue();  // a half-sent frame's memory goes back to its owner
     take(peer->out.abandon());
   }
   for (Transfer* transfer : ended) transfer->owner->ended(*transfer, false);
@@ -149,7 +149,8 @@ void RealMesh::leave() {
   end_when_flushed();
 }
 
-// What is under way leaves, then the others close as well: closing first could destroy what they have not read yet.
+// Ends when everything has left and the others have closed too: closing first could destroy what they have not read
+// yet.
 void RealMesh::end_when_flushed() {
   bool flushed = true, open = false;
   for_all_peers([&](Peer& peer) {
@@ -189,7 +190,7 @@ void RealMesh::end_when_flushed() {
 void RealMesh::tick() {
   if (leaving_) return;
   const double now = clock.now();
-  if (now - heard_ourselves_at_ > 4 * beat_seconds_ + 0.5) {  // we ourselves were asleep: nobody else is to blame
+  if (now - heard_ourselves_at_ > 4 * beat_seconds_ + 0.5) {  // we were asleep ourselves: nobody else is to blame
     for_all_peers([now](Peer& peer) { peer.heard_at = now; });
   }
   heard_ourselves_at_ = now;
@@ -208,9 +209,9 @@ void RealMesh::tick() {
 }
 
 void RealMesh::look_for_silence(double now) {
-  const bool waits_for_its_turn = options_.elastic && hub_.joined && !peers_meeting();  // the hub knows how long
+  const bool waits_for_its_turn = options_.elastic && hub_.joined && !peers_meeting();  // the hub decides how long
   if (!joined_ && !waits_for_its_turn &&
-      now - began_at_ > options_.join_timeout_seconds + 2) {  // the hub has told before who is missing
+      now - began_at_ > options_.join_timeout_seconds + 2) {  // by now the hub would have told who is missing
     std::vector<std::string> missing;
     for (auto& peer : peers_) {
       if (peer && !peer->joined) missing.push_back(name(peer->rank));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// How a mesh comes to be: first the hub, then, when it has sent the roster, a connection with every other rank.
+// How a mesh is built: first a connection to the hub, then, when the hub has sent the roster, one to every other rank.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <slipstream/base/error.h>
@@ -18,7 +18,7 @@ constexpr double kFarSeconds = 0.004;  // a peer whose connection takes longer t
 constexpr int kStreamsToFar = 4;
 
 // Does the kernel's congestion control take a lost packet for a full link, as all but bbr do? One such connection does
-// not fill a long fat pipe that loses packets now and then; several do better.
+// not fill a fast, distant link that loses packets now and then; several do better.
 bool slows_down_at_loss(int socket) {
   char name[16] = "";
   socklen_t length = sizeof name - 1;
@@ -49,11 +49,11 @@ void RealMesh::connect(const Address& to, const Key& key, const Introduction& mi
   socket->async_connect({address, static_cast<std::uint16_t>(to.port)}, [=, this, &peer](const asio::error_code& e) {
     if (failure_spread_ || leaving_) return;
     asio::error_code unknown;
-    // While nobody listens at a port of the system's own range, a connection can meet itself.
+    // While nobody listens at a port from the system's own range, a connection can connect to itself.
     const bool itself = !e && socket->local_endpoint(unknown) == socket->remote_endpoint(unknown);
     if (itself) socket->close(unknown);
     if (e || itself) {
-      // Who is on the roster has listened before: of an elastic job the others go on without it.
+      // Ranks on the roster have listened before, so this one is gone: in an elastic job the others go on without it.
       if (options_.elastic && peer.rank != Link::kHub && !itself) return give_up(connection_failed(peer, e.message()));
       if (clock.now() - began_at_ > options_.join_timeout_seconds) {
         return give_up(
@@ -118,7 +118,7 @@ void RealMesh::link_ready(Link& link) {
                                         .holds = options_.holds,
                                         .address = {options_.address, doorway_->port()}}
                                    .to_text());
-    return;  // the link writes next
+    return;  // the link writes it next
   }
   join_when_all_are_met();
 }
@@ -161,7 +161,7 @@ void RealMesh::meet_everybody(const Roster& roster) {
     to_them.to = r;
     connect(roster.ranks[static_cast<std::size_t>(r)].address, roster.key, to_them, peer_of(r), "mesh");
   }
-  join_when_all_are_met();  // there may be nobody else
+  join_when_all_are_met();  // at once, if there is nobody else
 }
 
 void RealMesh::become_joined() {

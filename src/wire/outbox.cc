@@ -20,7 +20,7 @@ void Outbox::tell_taken(int lane, std::uint64_t bytes) {
 void Outbox::credit(int lane, std::uint64_t bytes) {
   Lane& l = lanes_[static_cast<std::size_t>(lane)];
   if (bytes > l.sent) fail<FabricError>("a frame is refused: credit for {} bytes where {} were sent", bytes, l.sent);
-  l.taken = std::max(l.taken, bytes);  // over several connections an older one may come later
+  l.taken = std::max(l.taken, bytes);  // with several connections an older count may come later
 }
 
 bool Outbox::next(OutFrame& out) {

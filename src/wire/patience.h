@@ -3,13 +3,13 @@
 // Patience: when a process gives up on the others. There are two limits, because every process shows life on the wire,
 // whatever its training does:
 //
-//   silence()   a process that shows no life for so long is lost
-//   waiting()   an operation of which nothing moves for so long has failed, though all show life: one of them is busy
+//   silence()   a process that shows no life for this long is lost
+//   waiting()   an operation that makes no progress for this long has failed, though all show life: one of them is busy
 //               with something else, or the ranks do not run the same steps
 //
-// Both are --timeout where the user gave it. Without, silence is 30 s, and waiting follows the job: 20 times the longest
-// time between two waits, which is about a step and includes what a rank does between steps (evaluate, save), at least
-// 2 min and at most an hour. Not thread-safe.
+// Both are --timeout if the user gave it. Otherwise silence is 30 s, and waiting adapts to the job: 20 times the
+// longest time between two waits, which is about a step and includes what a rank does between steps (evaluate, save),
+// at least 2 min and at most an hour. Not thread-safe.
 #pragma once
 
 #include <algorithm>

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// RealMesh: the one implementation of MeshCore, what stands behind a Mesh. It holds a Peer for every other rank and one
-// for the hub: the connections, what comes in (Inbox) and what waits to leave (Outbox). Its parts: mesh.cc (start,
-// commands, frames, messages), mesh_joining.cc (connecting), mesh_ending.cc (failures, silence, leaving). Only those
-// three include this header; everybody else uses mesh.h.
+// RealMesh: the only implementation of MeshCore, behind Mesh. It holds a Peer for every other rank and one for the hub:
+// the connections, what comes in (Inbox) and what waits to leave (Outbox). Its parts: mesh.cc (start, commands, frames,
+// messages), mesh_joining.cc (connecting), mesh_ending.cc (failures, silence, leaving). Only those three include this
+// header; everybody else uses mesh.h.
 //
 // Threads: start() and close() run on the thread that makes and destroys the Mesh; submit() on any; listen(), fail()
 // and stalled() on any but the I/O thread, because they wait for it. start() begins the I/O thread, and close() joins
 // it. All private functions run on it, except that fail() calls note_failure() where it is called.
 //
-// The mutex of MeshCore guards commands_ and how far the mesh has come (joined_, spread_, closed_), beside the failure.
-// joined_ is written by the I/O thread only, which therefore reads it without the mutex. No owner of a transfer is
-// called with the mutex held. Everything else is set before the I/O thread begins, or is that thread's alone; streams()
-// reads what no longer changes once start() has returned, as do rank(), ranks(), workers(), epoch() and name().
+// The mutex of MeshCore guards the failure, commands_ and the states joined_, spread_ and closed_. Only the I/O thread
+// writes joined_, so it reads it without the mutex. No owner of a transfer is called with the mutex held. Everything
+// else is set before the I/O thread begins, or belongs to that thread alone; streams() reads what no longer changes
+// once start() has returned, as do rank(), ranks(), workers(), epoch() and name().
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
   std::string seats() const;
   bool knocked() const { return knocked_; }
   void holds_training();
-  // By the number it was started with, which stays the same when the group changes.
+  // Uses the number the process was started with, which stays the same when the group changes.
   std::string name(int rank) const override {
     const auto at = static_cast<std::size_t>(rank);
     const int seat = at < seats_.size() ? seats_[at] : rank;
@@ -80,7 +80,7 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
  private:
   using Kind = FrameHead::Kind;
 
-  // An answer of a listener: leaves by itself and is used again.
+  // An answer of a listener: sent in the background, then reused.
   struct Answer final : TransferOwner {
     std::function<void(Answer&)> done;
     Transfer transfer;
@@ -166,7 +166,7 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
   }
 
   const MeshOptions options_;
-  int rank_, ranks_, workers_;  // as the rendezvous has told; until then as options say
+  int rank_, ranks_, workers_;  // as told by the rendezvous; until then as in the options
   std::vector<int> seats_;      // by rank
   const double silence_seconds_, beat_seconds_;
   const std::uint64_t window_;
@@ -182,12 +182,12 @@ class RealMesh final : public MeshCore, public LinkEvents, public Answers {
   std::vector<MeshCommand> commands_;
   bool joined_ = false, closed_ = false, spread_ = false;
 
-  // The I/O thread's.
+  // I/O thread only.
   std::uint32_t epoch_ = 0;
   Peer hub_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by rank; ours is null
   std::vector<std::shared_ptr<Link>> opening_;
-  std::vector<Peer*> marked_;  // whose links shall look for something to send
+  std::vector<Peer*> marked_;  // peers whose links should look for something to send
   std::map<Tag, Own> own_;
   std::map<Tag, Listener*> listeners_;
   std::map<std::pair<int, Tag>, std::uint64_t> answered_;

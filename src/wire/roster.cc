@@ -50,7 +50,7 @@ std::string Roster::to_text() const {
 Roster Roster::from_text(const std::string& text) {
   Roster roster;
   std::istringstream in(text);
-  std::int64_t epoch = 0, count = 0;  // signed: a stream reads -1 into an unsigned number without a word
+  std::int64_t epoch = 0, count = 0;  // signed: a stream would silently read -1 into an unsigned number
   std::string hex;
   in >> epoch >> count >> roster.workers >> hex;
   bool good = !in.fail() && epoch > 0 && epoch <= std::numeric_limits<std::uint32_t>::max() && count > 0 &&

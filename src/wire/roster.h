@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What the rendezvous and those who join say to each other, as text: where a rank listens, and where all do.
+// What the rendezvous and processes that join say to each other, as text: where one rank listens, and where all do.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +21,11 @@ struct Address {
 // A process joins. Its seat is the number it was started with: its rank, unless the group has changed since.
 struct JoinText {
   int seat = 0;
-  int seats = 1;  // of the job, as it was told
+  int seats = 1;  // seats of the job, as this process was told
   bool serves = false;
   std::uint32_t epoch = 0;  // the last group it was in; 0: none
-  int rank = 0;             // that it had there
-  bool holds = false;       // it brings a training
+  int rank = 0;             // its rank there
+  bool holds = false;       // it holds the training
   Address address;
 
   std::string to_text() const;
@@ -33,15 +33,15 @@ struct JoinText {
   bool operator==(const JoinText&) const = default;
 };
 
-// Everybody has joined: who has which rank, workers first. `key` is fresh for every group: connections of an earlier one
-// do not fit.
+// Everybody has joined: which process has which rank, workers first. `key` is new for every group, so that connections
+// of an earlier one do not fit.
 struct Roster {
   struct Rank {
     int seat = 0;
     Address address;
     bool operator==(const Rank&) const = default;
   };
-  std::uint32_t epoch = 1;  // the how manieth group of the job this is
+  std::uint32_t epoch = 1;  // number of this group in the job, from 1 on
   Key key{};
   int workers = 1;
   std::vector<Rank> ranks;
@@ -50,10 +50,10 @@ struct Roster {
   static Roster from_text(const std::string& text);  // throws FabricError
 };
 
-// A failure that the user can mend begins with the first of these bytes, and ends every rank as a ConfigError; one that
-// the user asked for, while the job was starting, with the second, and ends every rank as Interrupted; the loss of the
-// supervisor with the third: an OrphanedError, which nobody is left to tell the user of. The fourth tells a worker that
-// came too late that the job has ended well: a JobOver. The fifth ends the group of an elastic job: a GroupFailed.
+// A failure's first byte may say how it ends a rank. First of these: the user can fix it (ConfigError). Second: the
+// user asked for it while the job was starting (Interrupted). Third: the supervisor is lost, so nobody else can tell
+// the user (OrphanedError). Fourth: this worker came too late, the job has ended well (JobOver). Fifth: only this group
+// of an elastic job ends (GroupFailed).
 inline constexpr char kUsersFault = '\x02', kUsersWish = '\x03', kOrphaned = '\x04', kJobOver = '\x05',
                       kGroupOver = '\x06';
 [[noreturn]] void throw_failure_text(const std::string& text, bool announced);

@@ -138,7 +138,7 @@ std::optional<Key> key_from_hex(std::string_view text) {
     if (error != std::errc{} || end != digits + 2) return std::nullopt;
     key[i] = static_cast<std::byte>(value);
   }
-  if (to_hex(key) != text) return std::nullopt;  // capital letters: there is one way to write a key
+  if (to_hex(key) != text) return std::nullopt;  // capital letters: a key is written in one way only
   return key;
 }
 

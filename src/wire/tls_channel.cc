@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// TLS by OpenSSL. What has to be known of it:
+// TLS by OpenSSL. What one must know about it:
 // - Its own socket BIO calls write(), which raises SIGPIPE; ours calls send(MSG_NOSIGNAL).
 // - With SSL_MODE_ENABLE_PARTIAL_WRITE one SSL_write() makes one record of at most 16 KiB. When the socket does not
 //   take all of it, the record stays inside, and SSL_write() must be repeated with the same bytes: scratch_ keeps them.
@@ -23,9 +23,9 @@ namespace {
 using Then = Moved::Then;
 
 constexpr std::size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
-constexpr std::size_t kRecordsPerWrite = 16;         // so that one connection cannot keep its thread for itself
+constexpr std::size_t kRecordsPerWrite = 16;         // so that one connection cannot keep the thread to itself
 constexpr std::size_t kReadAheadBytes = 128 << 10;   // one recv() for several records
-constexpr unsigned char kIdentity[] = "slipstream";  // the same for all: it tells a listener nothing about the key
+constexpr unsigned char kIdentity[] = "slipstream";  // the same for all: it tells an eavesdropper nothing about the key
 constexpr unsigned char kCipher[] = {0x13, 0x01};    // TLS_AES_128_GCM_SHA256, the fastest one where there is AES-NI
 constexpr const char* kCipherName = "TLS_AES_128_GCM_SHA256";
 
@@ -36,13 +36,13 @@ struct Free {
   void operator()(BIO_METHOD* method) const { BIO_meth_free(method); }
 };
 
-// The socket below TLS, and what happened to it last: OpenSSL passes on only that something did.
+// The socket below TLS, and what last happened to it: OpenSSL reports only that something did.
 struct Socket {
   int fd = -1;
   int error = 0;
   bool ended = false;
-  bool holds = false;      // what is written waits in `held`, and leaves before what is written next
-  std::vector<char> held;  // a change of keys, some 30 bytes
+  bool holds = false;      // writes go to `held`, which is sent before the next write
+  std::vector<char> held;  // a key update, some 30 bytes
 };
 
 // Tells OpenSSL how a recv() or send() ended.
@@ -89,7 +89,7 @@ long control_socket(BIO* bio, int command, long, void*) {
   return command == BIO_CTRL_FLUSH ? 1 : 0;
 }
 
-// The pre-shared key as OpenSSL takes it: a session to be resumed.
+// The pre-shared key in OpenSSL's form: a session to resume.
 SSL_SESSION* session_of(SSL* ssl) {
   const auto* key = static_cast<const Key*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
   std::unique_ptr<SSL_SESSION, Free> session(SSL_SESSION_new());
@@ -112,7 +112,7 @@ int offer_key(SSL* ssl, const EVP_MD*, const unsigned char** identity, std::size
 
 int find_key(SSL* ssl, const unsigned char* identity, std::size_t size, SSL_SESSION** session) {
   const bool ours = size == sizeof kIdentity - 1 && std::memcmp(identity, kIdentity, size) == 0;
-  *session = ours ? session_of(ssl) : nullptr;  // none: goes on without, and fails for lack of a certificate
+  *session = ours ? session_of(ssl) : nullptr;  // none: it goes on without, and fails for lack of a certificate
   return !ours || *session != nullptr;
 }
 
@@ -132,8 +132,8 @@ class Reader {
  public:
   explicit Reader(std::span<const std::span<const std::byte>> pieces) : pieces_(pieces) { skip(0); }
 
-  // The next record; empty at the end. Where a piece is too short for one, it is copied to `scratch` together with what
-  // follows it: a small head must not become a record, and a packet, of its own.
+  // The next record; empty at the end. If a piece is too short for one, it is copied to `scratch` together with what
+  // follows: a small head must not become a record, and a packet, of its own.
   std::span<const std::byte> record(std::span<std::byte> scratch) const {
     if (pieces_.empty()) return {};
     const auto first = pieces_.front().subspan(offset_);
@@ -166,7 +166,7 @@ class Reader {
   }
 
  private:
-  // Calls visit with what lies ahead, piece by piece, `most` bytes of it, until that says false.
+  // Calls visit with the next `most` bytes, piece by piece, until visit returns false.
   template <typename Visit>
   void each_part(std::size_t most, Visit visit) const {
     std::size_t offset = offset_;
@@ -180,7 +180,7 @@ class Reader {
   }
 
   std::span<const std::span<const std::byte>> pieces_;
-  std::size_t offset_ = 0;  // in the first piece, below its size
+  std::size_t offset_ = 0;  // in the first piece; less than its size
 };
 
 class TlsChannel : public Channel {
@@ -195,7 +195,7 @@ class TlsChannel : public Channel {
     SSL_set_bio(ssl_.get(), bio, bio);
     if (side == Side::kConnects) {
       SSL_set_connect_state(ssl_.get());
-      SSL_set_verify(ssl_.get(), SSL_VERIFY_PEER, nullptr);  // nobody's certificate is known: a key or nothing
+      SSL_set_verify(ssl_.get(), SSL_VERIFY_PEER, nullptr);  // no certificate is known: a key or nothing
     } else {
       SSL_set_accept_state(ssl_.get());
     }
@@ -211,8 +211,8 @@ class TlsChannel : public Channel {
       }
       return moved;
     }
-    // "Reused" is OpenSSL's word for a pre-shared key. A peer that got here without it has a certificate, which counts
-    // for nothing.
+    // "Reused" is OpenSSL's word for a pre-shared key. A peer that got here without one has a certificate, which is
+    // worth nothing here.
     if (SSL_session_reused(ssl_.get()) != 1) fail_secret();
     return {};
   }
@@ -226,7 +226,7 @@ class TlsChannel : public Channel {
       if (result != 1) {
         const Moved moved = outcome(result);
         if (total == 0) return moved;
-        break;  // the next call meets it again
+        break;  // the next call sees it again
       }
       total += got;
     }
@@ -270,8 +270,8 @@ class TlsChannel : public Channel {
     fail<FabricError>("the two sides do not have the same secret; give every machine of the job the same one");
   }
 
-  // Its message is held back until the next record leaves: while OpenSSL waits to write it, it would not read either,
-  // and two sides that both wait so would wait forever.
+  // Holds the key-update message back until the next record is sent. While OpenSSL waits to write it, OpenSSL would not
+  // read either, and two sides waiting in this way would wait forever.
   void change_key() {
     socket_.holds = true;
     ERR_clear_error();
@@ -281,7 +281,7 @@ class TlsChannel : public Channel {
     records_ = 0;
   }
 
-  // What a call that did not succeed means; throws where the connection is lost.
+  // What the result of a failed call means; throws if the connection is lost.
   Moved outcome(int result) const {
     switch (SSL_get_error(ssl_.get(), result)) {
       case SSL_ERROR_WANT_READ:

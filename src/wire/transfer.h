@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Transfer: one message that leaves or is awaited. Whoever asks for it owns it and keeps it alive, with its memory, until
-// the mesh says that it has ended; the mesh allocates nothing for it.
+// Transfer: one message to send or receive. The caller owns it and keeps it alive, with its memory, until the mesh says
+// that it has ended; the mesh allocates nothing for it.
 //
-// A receive meets the message of the same peer, tag and number. Numbers count from 0 for each peer, tag and direction,
-// and are given by whoever asks.
+// A receive is matched with the message of the same peer, tag and number. Numbers count from 0 for each peer, tag and
+// direction; the caller assigns them.
 #pragma once
 
 #include <slipstream/base/tag.h>
@@ -24,12 +24,12 @@ struct Transfer;
 class TransferOwner {
  public:
   virtual ~TransferOwner() = default;
-  // On the I/O thread: the mesh is done with it. Not `arrived`: the mesh failed, or the transfer was withdrawn.
+  // Called on the I/O thread: the mesh is done with it. Not `arrived`: the mesh failed, or the transfer was withdrawn.
   virtual void ended(Transfer& transfer, bool arrived) = 0;
   virtual std::string what() const { return {}; }  // for messages: "sum of 1000 floats"
 };
 
-// The memory of one message: up to two ranges that follow each other on the wire.
+// The memory of one message: one or two ranges, sent one after the other.
 struct Parts {
   std::array<std::span<std::byte>, 2> ranges{};
 
@@ -47,11 +47,11 @@ struct Transfer {
   int peer = 0;
   Tag tag = 0;
   std::uint64_t number = 0;
-  Parts parts{};  // those of a send are only read
+  Parts parts{};  // a send only reads them
   TransferOwner* owner = nullptr;
 
-  std::uint64_t queued = 0;             // of a send: bytes given to a connection; the I/O thread's
-  std::atomic<std::uint64_t> moved{0};  // bytes that have left or arrived; anybody may look whether it makes progress
+  std::uint64_t queued = 0;             // send: bytes given to a connection; I/O thread only
+  std::atomic<std::uint64_t> moved{0};  // bytes that have left or arrived; any thread may check for progress
 };
 
 inline std::span<std::byte> sendable(std::span<const std::byte> bytes) {

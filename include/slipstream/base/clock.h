@@ -8,7 +8,7 @@ namespace slipstream {
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual double now() const = 0;  // seconds, never goes back; the zero means nothing
+  virtual double now() const = 0;  // seconds; never goes back; its zero is arbitrary
 };
 
 // The machine's monotonic clock. All processes of one machine share its zero.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Errors. Four kinds, told apart by who can do something about it; each carries the exit code of the command line.
-// Every message says what was wrong, where, and what to do.
+// Errors. Four kinds, by who can fix the cause; each carries the exit code of the command line. Every message says what
+// was wrong, where, and what to do.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& what) : std::runtime_error(what), text_(what) {}
   const char* what() const noexcept override { return text_.c_str(); }
-  void add(const std::string& where) { text_ += where; }  // what only a caller knows
+  void add(const std::string& where) { text_ += where; }  // appends what only a caller knows, such as the step
   virtual int exit_code() const { return 70; }
 
  private:
@@ -31,7 +31,7 @@ class ConfigError : public Error {
   int exit_code() const override { return 2; }
 };
 
-// A file of the user's is missing, truncated or not what it should be: names the file and the place in it.
+// A user's file is missing, truncated or malformed: names the file and the place in it.
 class DataError : public Error {
  public:
   using Error::Error;
@@ -45,7 +45,7 @@ class FabricError : public Error {
   int exit_code() const override { return 4; }
 };
 
-// A failure that another process found and announced to all: whoever found it also tells the user.
+// A failure that another process found and announced to all; that process tells the user.
 class AnnouncedError : public FabricError {
  public:
   using FabricError::FabricError;
@@ -57,13 +57,13 @@ class OrphanedError : public FabricError {
   using FabricError::FabricError;
 };
 
-// The present group of an elastic job cannot go on, the job can: in the next group.
+// The current group of an elastic job has failed; the job goes on in the next group.
 class GroupFailed : public FabricError {
  public:
   using FabricError::FabricError;
 };
 
-// The same with nobody lost: somebody waits to join. On all ranks, after the same step.
+// The group ends because a process waits to join; nobody was lost. Thrown on all ranks after the same step.
 class GroupChanges : public GroupFailed {
  public:
   using GroupFailed::GroupFailed;
@@ -96,7 +96,7 @@ template <typename E = Error, typename... Args>
   throw E(fmt::format(text, std::forward<Args>(args)...));
 }
 
-// Checks an invariant of our own code; the user's input is checked with fail<ConfigError>() and its like.
+// Checks an invariant of our own code. Check user input with fail<ConfigError>() and the like.
 template <typename... Args>
 void check(bool holds, fmt::format_string<Args...> text, Args&&... args) {
   if (!holds) fail<Error>(text, std::forward<Args>(args)...);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tag: what a message is about. One with kBackground set travels on a lane of its own: all others overtake it.
+// Tag: what a message is about. A tag with kBackground set uses the background lane, which all other messages overtake.
 #pragma once
 
 #include <cstdint>

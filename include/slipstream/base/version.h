@@ -3,7 +3,7 @@
 
 namespace slipstream {
 
-// Of this library, such as "0.1.0". Ranks of one job must have the same.
+// This library's version, such as "0.1.0"; must be the same on all ranks of a job.
 const char* version();
 
 }  // namespace slipstream

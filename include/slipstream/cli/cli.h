@@ -11,7 +11,7 @@
 namespace slipstream {
 
 // Returns the exit code: 0 done, 2 usage or configuration, 3 data, 4 peers or network, 70 our bug, 130 interrupted.
-// `program` is what starts this program again, for local workers: by default its own file.
+// `program` is the command that starts this program again as a local worker; by default its own file.
 int run_cli(int argc, char** argv, const Registry& registry, std::vector<std::string> program = {});
 
 }  // namespace slipstream

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // StepRecord: what one step of one worker took. compute = forward and backward; update = the optimizer; encode = the
-// strategy's own work; exposed = blocked on the wire. The four add up to `seconds`. wire = at least one operation was on
-// the wire; it overlaps the others. background: the same of the lane that all others overtake.
+// strategy's own work; exposed = blocked on the wire. The four add up to `seconds`. wire = time with at least one
+// operation on the wire; it overlaps the others. background_… = the same for the background lane alone.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct StepRecord {
   double bytes_sent = 0, bytes_received = 0;
   std::string news{};  // what the strategy decided in this step; mostly empty
 
-  // What a worker alone would have taken: compute and update.
+  // What the step would have taken without other workers: compute and update.
   double useful_seconds() const { return compute_seconds + update_seconds; }
   bool operator==(const StepRecord&) const = default;
 };

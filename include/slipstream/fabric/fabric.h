@@ -49,19 +49,20 @@ class Fabric {
   // `all` receives every rank's `mine`, in rank order. All ranks contribute the same number of bytes.
   virtual InFlight gather(std::span<const std::byte> mine, std::span<std::byte> all) = 0;
 
-  // One message, of one or two ranges that follow each other. Both sides agree on its size, not on where it is cut.
+  // One message, made of one or two ranges in a row. Both sides must agree on its size, not on where it is cut.
   virtual InFlight send(int to, Tag tag, std::span<const std::byte> bytes, std::span<const std::byte> more) = 0;
   virtual InFlight recv(int from, Tag tag, std::span<std::byte> bytes, std::span<std::byte> more) = 0;
   InFlight send(int to, Tag tag, std::span<const std::byte> bytes) { return send(to, tag, bytes, {}); }
   InFlight recv(int from, Tag tag, std::span<std::byte> bytes) { return recv(from, tag, bytes, {}); }
 
-  // The job cannot go on: every wait on every rank, here too, ends with this text. The first announcement stands.
+  // Ends the job: every wait on every rank, including this one, fails with this text. Only the first announcement
+  // counts.
   virtual void announce(const std::string& text) = 0;
 
-  // Elastic jobs: leaves the present group, whatever has become of it, and waits for the next one to form. Rank, size and
-  // servers may be others then; nothing may be in flight. Others throw ConfigError.
+  // Elastic jobs only (others throw ConfigError): leaves the current group, whatever its state, and waits for the next
+  // one to form. Nothing may be in flight. Rank, size and servers may change.
   virtual void regroup();
-  virtual void holds_training() {}  // from now on: the next group can go on from what this process has
+  virtual void holds_training() {}  // from now on the next group can continue from this process's state
   virtual bool somebody_waits_to_join() const { return false; }
 
   // Where the parameter servers are: server s is reached at rank first + s. By default one beside every worker.
@@ -69,9 +70,10 @@ class Fabric {
     int count = 0, first = 0;
   };
   virtual Servers servers() const { return {size(), 0}; }
-  // Is `rank` in this process? What goes there is on no wire.
+  // Is rank `other` in this process? Messages to it use no wire.
   virtual bool beside(int other) const { return other == rank(); }
-  // Messages of anybody under this tag go to the listener (wire/listener.h) as they come; null: no more.
+  // From now on the listener (wire/listener.h) gets all messages with this tag, from any rank, as they arrive; null:
+  // stop.
   virtual void listen(Tag tag, Listener* listener) = 0;
   virtual bool can_listen() const { return true; }  // false: listen() does nothing
 };

@@ -47,7 +47,7 @@ class InFlight {
   void settle() noexcept {
     try {
       wait();
-    } catch (...) {  // whoever cares has called wait()
+    } catch (...) {  // callers that need the error call wait() themselves
     }
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// ModuleTensors: what Slipstream needs to know of a module, whether it is written in C++ or in Python: its parameters and
-// buffers by name, in registration order. A tied parameter may stand here once or under each of its names.
+// ModuleTensors: what Slipstream needs to know about a module, written in C++ or in Python: its parameters and buffers
+// by name, in registration order. A tied parameter may be listed once or under each of its names.
 #pragma once
 
 #include <torch/torch.h>

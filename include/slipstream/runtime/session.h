@@ -17,9 +17,9 @@
 // Gradients that have left must not change: with a strategy that sends during backward, clip by the optimizer's
 // clip_norm, or keep a hold() alive during all of backward and change what you like before step().
 //
-// Ranks may have different numbers of batches. One that has no more calls finish() (or join()) and takes part in the
-// others' steps with zero gradients, until all have none; the mean stays one over all P workers. A strategy of local
-// steps averages such a rank's weights like any other's. Equal numbers cost nothing. Not in a SimWorld.
+// Ranks may have different numbers of batches. A rank without more batches calls finish() (or join()) and takes part in
+// the others' steps with zero gradients until no rank has any left; means are still over all P workers. A strategy of
+// local steps averages such a rank's weights like any other's. Equal numbers cost nothing. Not in a SimWorld.
 //
 // The step itself is the Engine's (src/engine/engine.h); Session ties it to a torch module.
 #pragma once
@@ -47,7 +47,7 @@ struct CheckpointOptions {
   std::string folder{};
   std::string every{};                                          // "500" steps, "90s", "10min", "2h"; empty: never
   std::int64_t keep = 2;                                        // newest ones; 0: all
-  std::function<void(const std::string&)> warn{};               // one could not be written: training goes on
+  std::function<void(const std::string&)> warn{};               // called when one cannot be written; training goes on
   std::vector<std::pair<std::string, std::string>> run_with{};  // what else must be equal to resume: seed, batch, …
 };
 
@@ -61,31 +61,32 @@ struct SessionOptions {
   std::vector<std::string> set{};  // options of the strategy, "key=value"
   OptimizerOptions optimizer{};
   std::function<double(std::int64_t)> lr{};  // learning rate by step; empty: optimizer.lr throughout
-  // Not empty: moves the parameters by their gradients, in place of `optimizer` (of which clip_norm stays). For
-  // strategies whose OptimizerUse is kSteps; its state is the caller's to save.
+  // If set, it moves the parameters by their gradients in place of `optimizer` (whose clip_norm still applies). Only
+  // for strategies whose OptimizerUse is kSteps; saving its state is up to the caller.
   std::function<void()> own_step{};
-  // Parameters that are not float32 on the CPU are staged (model/torch_model.h): the session trains float32 masters, and
-  // copies gradients in and weights out. True: all are. Weights are then loaded into the module before the session.
+  // Parameters that are not float32 on the CPU are staged (model/torch_model.h): the session trains float32 masters,
+  // copies gradients in and weights out. True: stage all parameters. With staging, load weights into the module before
+  // making the session.
   bool stage = false;
   Registry registry = Registry::builtin();
   CheckpointOptions checkpoint{};
-  // Where the loop around the session stands, such as a position in its data: kept in checkpoints, and taken from the
-  // worker that has trained furthest when the group of an elastic job changes. The same on all ranks.
+  // The state of the loop around the session, such as its position in the data. It is kept in checkpoints; when the
+  // group of an elastic job changes, all take it from the worker that has trained furthest. The same on all ranks.
   std::function<void(StateVisitor&)> loop{};
-  std::vector<std::pair<std::string, std::string>> alike{};  // what else all ranks must have been given alike
+  std::vector<std::pair<std::string, std::string>> alike{};  // what else must be equal on all ranks
 };
 
 // How the group of workers of an elastic job has changed.
 struct Regrouped {
   int lost = 0, joined = 0;
-  double written_off = 0;  // the norm of what the lost ones owed, when they last told
+  double written_off = 0;  // norm of what the lost workers owed, by their last reports
 };
 
 class Session {
  public:
-  // Makes rank 0's weights everybody's; of an elastic job that is under way, those it has reached. The fabric must outlive
-  // the session. Throws ConfigError on all ranks where they were not given the same options or modules; it names the
-  // first difference.
+  // Copies rank 0's weights to all ranks; in an elastic job that already runs, the weights it has reached. The fabric
+  // must outlive the session. Throws ConfigError on all ranks where options or modules differ between ranks; it names
+  // the first difference.
   Session(Fabric& world, const torch::nn::Module& module, const SessionOptions& options);
   // The same for a module of another language.
   Session(Fabric& world, const ModuleTensors& module, const SessionOptions& options);
@@ -94,12 +95,13 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // Call after the (last) backward pass of a step. Stops the job on all ranks, at the same step, with DivergedError
-  // where any rank's loss is not finite, and with Interrupted after request_stop() on any rank. Throws ConfigError where a
-  // gradient was changed after it had left.
+  // where any rank's loss is not finite, and with Interrupted after request_stop() on any rank. Throws ConfigError
+  // where a gradient was changed after it had left.
   const StepRecord& step(double loss);
 
-  // Another factor of the learning rate for a parameter group, counted from 0, from the next step on; the same on all
-  // ranks. Throws ConfigError with strategies whose servers move the weights: they learn the factors once.
+  // Changes the learning-rate factor of a parameter group, counted from 0, from the next step on; the same on all
+  // ranks. Throws ConfigError with strategies whose servers move the weights: servers learn the factors only at the
+  // start.
   void set_lr_factor(std::size_t group, double factor);
 
   // While this lives, backward passes only accumulate.
@@ -116,7 +118,7 @@ class Session {
   };
   [[nodiscard]] Hold hold();
 
-  // A forward pass lasts as long as this lives. Needed by nobody: a trace can tell it from backward then.
+  // Marks a forward pass for as long as it lives. Optional: it lets a trace tell forward from backward.
   class Forward {
    public:
     explicit Forward(Session& session);
@@ -129,42 +131,45 @@ class Session {
     const double began_;
   };
 
-  // The gradient of parameter i, counted as Session got them, was written to its .grad without a backward pass.
+  // Reports that the gradient of parameter i (in the order Session got them) was written to its .grad without a
+  // backward pass.
   void gradient_ready(std::size_t i);
 
   // Forgets the gradients of backward passes since the last step(); free where there were none.
   void zero_grad();
 
-  // No more data, for now: takes the others' steps with them until they have called it, too, at the same step. Then all
-  // may go on, with an evaluation or the next epoch. Such steps have records, whose news says so, and stop as step() does.
+  // This rank has no more data for now: takes part in the others' steps until all ranks have called this, at the same
+  // step. Then all may go on with an evaluation or the next epoch. Such steps have records, whose news says so, and
+  // stop as step() does.
   void join();
-  // Joins, drains the strategy, leaves equal weights on all ranks and averages the module's buffers. Once; after an
-  // error of the kind that step() stops with, again. Throws DivergedError where any rank's loss was not finite and no
-  // step() has said so yet.
+  // Joins, drains the strategy, leaves equal weights on all ranks and averages the module's buffers. Call it once;
+  // after it threw an error that step() can throw too, it may be called again. Throws DivergedError where any rank's
+  // loss was not finite and no step() has said so yet.
   void finish();
 
-  // Elastic jobs: the group has failed (GroupFailed) or shall change (`in_order`: GroupChanges, after the same step on all
-  // ranks). Leaves it, waits for the next one and goes on there, where the worker that had come furthest stood: steps()
-  // and SessionOptions::loop tell. Rank and size of the fabric may be others.
+  // Elastic jobs: call it when the group has failed (GroupFailed) or is about to change (`in_order`: GroupChanges,
+  // after the same step on all ranks). Leaves the group, waits for the next one and continues from the worker that had
+  // trained furthest; steps() and SessionOptions::loop say where that is. The fabric's rank and size may change.
   Regrouped regroup(bool in_order);
 
-  // All state of all ranks, durable in FOLDER/step-…  when it returns: a collective between two steps. ConfigError on all
-  // ranks where one cannot write. With SessionOptions::checkpoint step() does so by itself, and waits for a copy only.
+  // Saves all state of all ranks, durable in FOLDER/step-… when it returns: a collective between two steps. ConfigError
+  // on all ranks where one cannot write. With SessionOptions::checkpoint, step() saves by itself and waits only for a
+  // copy in memory.
   void save_checkpoint(const std::string& folder);
-  // Before the first step, a collective: goes on from a checkpoint, or the latest one of a folder, as if training had
-  // never stopped. Returns the number of steps done. ConfigError where this job is another one, with the difference;
-  // DataError, with the file and the place, for damaged files.
+  // Continues from a checkpoint, or from the latest one in a folder, as if training had never stopped. A collective,
+  // before the first step. Returns the number of steps done. ConfigError, with the difference, where the checkpoint is
+  // of another job; DataError, with the file and the place, for damaged files.
   std::int64_t resume(const std::string& where);
 
-  // The state of this rank alone that outlives a step, by name: weights, the optimizer's and the strategy's state, the
-  // number of steps; not the buffers. Collectives between two steps. A session with the same options goes on from it bit
-  // for bit. ConfigError, with the name, where it does not fit.
+  // This rank's state that outlives a step, by name: weights, the optimizer's and the strategy's state, the number of
+  // steps; not the buffers. Both are collectives between two steps. A session with the same options continues from it
+  // bit for bit. ConfigError, with the name, where it does not fit.
   NamedTensors state();
   void set_state(const NamedTensors& state);
 
-  // While it lives the module holds the mean over all ranks, weights and buffers alike: one model to evaluate or save in
-  // mid-training, also where the workers of a strategy differ between averages. A collective between two steps; its time
-  // is no step's.
+  // While it lives, the module holds the mean over all ranks, weights and buffers alike: one model to evaluate or save
+  // in mid-training, also where a strategy's workers differ between averages. A collective between two steps; its time
+  // counts for no step.
   class Average {
    public:
     Average(Average&&) noexcept;
@@ -174,16 +179,16 @@ class Session {
     friend class Session;
     struct Own;
     explicit Average(std::unique_ptr<Own> own);
-    std::unique_ptr<Own> own_;  // what this rank has in its place
+    std::unique_ptr<Own> own_;  // this rank's own values, put back at the end
   };
   [[nodiscard]] Average average();
 
-  void average_buffers();                    // the same of the buffers alone, for good
+  void average_buffers();                    // the same for the buffers alone, permanently
   void save(const std::string& path) const;  // a state dict for Python's torch.load
   bool agreement();                          // are the weights bit-identical on all ranks? (a collective)
   std::uint64_t weights_hash();
 
-  // Asks all ranks to stop soon, at one agreed step; spent once it has stopped a session. Safe in a signal handler.
+  // Asks all ranks to stop soon, at one agreed step. One request stops one session. Safe in a signal handler.
   static void request_stop() noexcept;
   static bool stop_requested() noexcept;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Registry: the strategies there are, with what `list` and `explain` tell of them. A strategy of this library joins by
-// its card (src/strategy/cards/NAME.md) and one line in Registry::builtin(), one from outside by Registry::add.
+// Registry: the available strategies, with what `list` and `explain` print about them. A strategy of this library is
+// registered by its card (src/strategy/cards/NAME.md) and one line in Registry::builtin(), one from outside by
+// Registry::add.
 #pragma once
 
 #include <slipstream/base/option.h>
@@ -27,7 +28,7 @@ struct StrategyInfo {
   std::string name;                      // as on the command line
   std::string title;                     // one line
   std::string paper;                     // citation
-  std::vector<std::string> pseudo_code;  // the numbered lines that stand at line ends of the source
+  std::vector<std::string> pseudo_code;  // numbered lines; the source repeats the numbers at line ends
   std::string bytes_per_step;            // the formula, for people
   std::string waits_for;                 // what the worker waits for, for people
   std::vector<std::string> notes;        // deviations from the paper, limits, advice
@@ -38,16 +39,15 @@ struct StrategyInfo {
     OptionSet options;
     std::function<std::unique_ptr<Strategy>()> make;        // throws ConfigError for illegal combinations
     std::function<double(const TrafficQuery&)> bytes_sent;  // exact, unless it follows the clock
-    // Do measured times decide what is sent and when (an adaptive plan)? Ranks agree all the same, but two runs may
-    // differ.
+    // Do measured times decide what is sent and when (an adaptive plan)? Ranks still agree, but two runs may differ.
     std::function<bool()> follows_clock;
   };
   std::function<Configured()> configure;
 };
 
 // Ties a strategy class to an info. The class has `Options`, a constructor from it, `static double bytes_sent(options,
-// query)` and, where its options may make it so, `static bool follows_clock(options)`. `preset` has the defaults of this
-// name, where one class stands for several.
+// query)` and, if it can follow the clock, `static bool follows_clock(options)`. `preset` holds the defaults of this
+// name, where one class has several names.
 template <typename S>
 StrategyInfo::Configured configure_strategy(const std::string& name, const typename S::Options& preset = {}) {
   auto options = std::make_shared<typename S::Options>(preset);

@@ -33,7 +33,7 @@ struct Step {
   double loss = 0.0;        // of this worker's batch; only in on_step
   bool left_alone = false;  // set by on_bucket_ready where it did not use the gradients: they may change until on_step
   std::span<const Bucket> buckets{};  // the plan, as Strategy::buckets() asked for it
-  const Chooser* chooser = nullptr;   // who plans, for a strategy that stands for another one; null: nobody
+  const Chooser* chooser = nullptr;   // plans, for a strategy that chooses another one (auto); null: none
 };
 
 class Strategy {
@@ -41,10 +41,10 @@ class Strategy {
   virtual ~Strategy() = default;
   virtual bool needs_servers() const { return false; }  // see Fabric::servers and server/client.h
   virtual BucketRule buckets() const { return BucketRule::by_bytes(1 << 20, 25 << 20); }
-  // What is asked of the optimizer, and so which state it holds.
+  // What this strategy asks of the optimizer; decides which state the optimizer holds.
   virtual OptimizerUse optimizer_use() const { return needs_servers() ? OptimizerUse::kNothing : OptimizerUse::kSteps; }
-  // Does clip_norm limit each worker's own gradient, before on_bucket_ready? It must where part of a gradient is owed or
-  // goes to servers; else the optimizer limits what is stepped, such as the mean.
+  // Does clip_norm limit each worker's own gradient, before on_bucket_ready? It must where part of a gradient is owed
+  // or goes to servers; otherwise the optimizer clips what it steps with, such as the mean.
   virtual bool clips_own() const { return optimizer_use() != OptimizerUse::kSteps; }
 
   virtual void on_start(Step&) {}
@@ -56,12 +56,12 @@ class Strategy {
   // on_start.
   virtual void visit(StateVisitor&) = 0;
 
-  // What this worker alone has kept back and still owes to the model (error feedback), as it is; empty where nothing is.
+  // What this worker has held back and still owes to the model (error feedback), the memory itself; empty if nothing.
   // visit() names it "residual". It survives a change of the group of workers (engine/regroup.h).
   virtual std::span<float> owed() { return {}; }
 
-  // What was decided since the last call (a plan made from measurements, say), in one line; empty where nothing was.
-  // The engine asks after every step: it goes to the ledger and, with --verbose, to the terminal.
+  // What was decided since the last call, such as a plan made from measurements, in one line; empty if nothing. The
+  // engine asks after every step and writes it to the ledger and, with --verbose, to the terminal.
   virtual std::string news() { return {}; }
 };
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The plots of a report: curves and bars by Chart.js (3 or 4), the timeline by timeline.js, the bars of a comparison by
-// grid.js, and the theme. Of a comparison one group of runs is drawn at a time. Everything stands in the tables as well;
-// this adds nothing that was not measured. What comes from the runs is put in as text
-// only; tables of a live page come as the same HTML that the page itself was made of.
+// grid.js, and the theme. In a comparison one group of runs is drawn at a time. Everything is in the tables as well;
+// this adds nothing that was not measured. Data from the runs is inserted as text only; tables of a live page arrive as
+// the same HTML that the page itself was made of.
 (function () {
   "use strict";
   let data = JSON.parse(document.getElementById("data").textContent);
@@ -181,7 +181,7 @@
       shown = group;
       select.replaceChildren(...traced.map((run, i) => new Option(data.live ? run.name : label(run), i)));
       timeline.show(traced[0].timeline);
-    } else if (data.live && !canvas.matches(":hover")) {  // who points at it reads it
+    } else if (data.live && !canvas.matches(":hover")) {  // not while the reader points at it
       timeline.show(traced[0].timeline, true);
     }
     timeline.draw();
