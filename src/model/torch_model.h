@@ -16,6 +16,7 @@
 #include <slipstream/model/flat_model.h>
 #include <slipstream/model/module_tensors.h>
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -41,10 +42,13 @@ class TorchModel {
   bool stages() const { return stages_; }  // at least one parameter
   void publish();                          // the flat weights are the module's from now on
 
-  // `on_ready(slot)` is called during backward, once per slot and backward pass.
+  // `on_ready(slot)` is called during backward, once per slot and backward pass. What it throws ends the calls, not
+  // backward: require_backward() throws it until unseal().
   void on_gradient(std::function<void(std::size_t)> on_ready);
-  // Brings gradients that are elsewhere into the flat buffer; one that was freed is zero. Throws ConfigError naming a
-  // parameter whose gradient has changed since seal().
+  void require_backward() const;
+  void note_failure(std::exception_ptr failure);  // the same for one that came elsewhere
+  // require_backward(), then brings gradients that are elsewhere into the flat buffer; one that was freed is zero. Throws
+  // ConfigError naming a parameter whose gradient has changed since seal().
   void settle_gradients();
   // Zeroes what backward has added since the last call or unseal().
   void zero_gradients();

@@ -202,3 +202,14 @@ def test_documentation_is_there():
     assert slipstream.__version__ in slipstream.about()
     with pytest.raises(AttributeError, match="lags"):
         slipstream.strategies.nothing
+
+
+def test_an_error_in_backward_keeps_its_type_and_names_no_sync():
+    net = make_net()
+    opt = slipstream.Optimizer(torch.optim.SGD(net.parameters(), lr=0.01), net, "ssgd")
+    loss_of(net, 0).backward()
+    loss_of(net, 1).backward()
+    with pytest.raises(slipstream.ConfigError, match=r"second gradient.*opt\.no_sync\(\)"):
+        opt.step()
+    with pytest.raises(slipstream.ConfigError, match="second gradient"):
+        opt.finish()

@@ -132,8 +132,29 @@ def test_a_rank_that_dies_is_named_by_the_others(workers):
             print("told:", e)
         """
     )
-    assert ended[1].code == 7
+    assert ended[1].code == 7, ended[1].err
     assert ended[0].out.startswith("told:") and "1" in ended[0].out, ended[0].err
+
+
+def test_a_failure_that_backward_meets_is_a_fabric_error_of_step(workers):
+    ended = workers(
+        """
+        import os
+        slipstream.join()
+        net = make_net()
+        opt = slipstream.Optimizer(torch.optim.SGD(net.parameters(), lr=0.01), net, "ssgd")
+        if slipstream.rank() == 1:
+            os._exit(7)
+        for attempt in range(2):   # the second one's gradients cannot even leave
+            loss_of(net, attempt, 0).backward()
+            try:
+                opt.step()
+            except slipstream.FabricError as e:
+                print("told:", e)
+        """
+    )
+    assert ended[1].code == 7, ended[1].err
+    assert ended[0].code == 0 and ended[0].out.count("told: ") == 2, ended[0].out + ended[0].err
 
 
 def test_an_exception_on_one_rank_ends_the_others_waits(workers):

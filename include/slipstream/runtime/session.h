@@ -95,7 +95,8 @@ class Session {
 
   // Call after the (last) backward pass of a step. Stops the job on all ranks, at the same step, with DivergedError
   // where any rank's loss is not finite, and with Interrupted after request_stop() on any rank. Throws ConfigError where a
-  // gradient was changed after it had left.
+  // gradient was changed after it had left. What went wrong during backward is thrown here as well, or in join() and
+  // finish(): torch would take its type away.
   const StepRecord& step(double loss);
 
   // Another factor of the learning rate for a parameter group, counted from 0, from the next step on; the same on all
@@ -138,8 +139,8 @@ class Session {
   // No more data, for now: takes the others' steps with them until they have called it, too, at the same step. Then all
   // may go on, with an evaluation or the next epoch. Such steps have records, whose news says so, and stop as step() does.
   void join();
-  // Joins, drains the strategy, leaves equal weights on all ranks and averages the module's buffers. Once; after an
-  // error of the kind that step() stops with, again. Throws DivergedError where any rank's loss was not finite and no
+  // Joins, drains the strategy, leaves equal weights on all ranks and averages the module's buffers. Once, later calls
+  // do nothing; after an error of the kind that step() stops with, again. No step() follows. Throws DivergedError where any rank's loss was not finite and no
   // step() has said so yet.
   void finish();
 
