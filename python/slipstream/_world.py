@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """This process's place in its job: one World, joined once, left when the interpreter ends."""
 import atexit
+import gc
 import os
 import socket
 import weakref
@@ -55,14 +56,46 @@ def world():
 
 def make_room():
     """Sessions take the same ways through the mesh: one trains at a time. Those that have finished are closed."""
+    if any(not optimizer.finished for optimizer in _optimizers):
+        gc.collect()  # one that nobody holds any more may wait for it, after an exception for example
     for optimizer in list(_optimizers):
-        if optimizer.finished:
-            optimizer._close()
-        elif size() > 1:
+        if not optimizer.finished:
             raise _core.ConfigError(
-                "this process has another slipstream.Optimizer that has not finished; call its finish() before the "
-                "next one is made"
+                f"this process has another {optimizer.what} that has not finished; call its finish() before the next "
+                "slipstream.Optimizer or hook is made"
             )
+        optimizer._close()
+
+
+def own_key():
+    """Of this rank's part of a state: others' must not be taken for it, by torch.distributed.checkpoint least of all."""
+    return f"rank{rank()}"
+
+
+def signed(strategy, session):
+    """What a session trains, and whose it is."""
+    return {"strategy": strategy, "rank": rank(), "world_size": size(), "state": dict(session.state())}
+
+
+def own_part(parts, strategy):
+    """This rank's part of what signed() made, by own_key(); refuses another job's or rank's."""
+    ours = parts.get(own_key())
+    if ours is None:
+        raise _core.ConfigError(
+            f"this is the state of {', '.join(parts)}, and this process is rank {rank()} of {size()}; every rank loads what "
+            "it saved itself"
+        )
+    if ours["world_size"] != size():
+        raise _core.ConfigError(
+            f"this state was saved in a job of {ours['world_size']} workers, and this one has {size()}; start as many, or "
+            "begin anew with the weights alone"
+        )
+    if ours["strategy"] != strategy:
+        raise _core.ConfigError(
+            f"this state is of strategy {ours['strategy']!r}, not {strategy!r}; use that one, or begin anew with the weights "
+            "alone"
+        )
+    return ours
 
 
 def rank() -> int:

@@ -19,6 +19,7 @@ class Hook:
     owes belongs to parameters, however DDP cuts its buckets. Nor does it wait for them to fill: a gradient leaves when
     backward has made it. Only those that DDP found unused come with their bucket."""
 
+    what = "slipstream.hook"
     _must_finish = False  # the script does not know of us
     finished = False
 
