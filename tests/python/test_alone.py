@@ -199,6 +199,19 @@ def test_an_optimizer_that_nobody_needs_goes_and_leaves_the_module_as_it_was():
     assert net[0].weight.grad.abs().sum() > 0
 
 
+@pytest.mark.parametrize("option", ["elastic", "max_restarts", "chaos", "chaos_seed", "servers"])
+def test_join_refuses_by_name_what_would_do_nothing(option):
+    with pytest.raises(slipstream.ConfigError, match=rf"join\({option}=…\) would do nothing: .*; leave it out"):
+        slipstream.join(**{option: 1})
+
+
+def test_a_second_join_with_other_options_is_refused():
+    slipstream.join()
+    slipstream.join()
+    with pytest.raises(slipstream.ConfigError, match=r"has joined its job already, with other options \(none\)"):
+        slipstream.join(timeout=60)
+
+
 def test_documentation_is_there():
     assert "period" in slipstream.strategies.dasgd.__doc__
     assert "overlap_local" in dir(slipstream.strategies)
