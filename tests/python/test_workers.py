@@ -129,7 +129,12 @@ def test_resuming_from_a_workers_own_state_goes_on_bit_for_bit(workers, strategy
             from torch.distributed import checkpoint
             torch.distributed.init_process_group("gloo", init_method=f"file://{__file__}.group", rank=rank, world_size=2)
 
-        options = {"dasgd": {"period": 4, "delay": 2}}
+        options = {   # measured times must decide nothing; osp never overlaps tensors as small as these
+            "dasgd": {"period": 4, "delay": 2},
+            "lags": {"adaptive": False, "density": 0.1},
+            "gs": {"dense_below": 0, "density": 0.1},
+            "ssd": {"warmup_steps": 3, "period": 4},
+        }
 
         def make():
             net = make_net(3)
@@ -204,7 +209,7 @@ def test_a_rank_that_dies_is_named_by_the_others(workers):
         """
     )
     assert ended[1].code == 7, ended[1].err
-    assert ended[0].out.startswith("told:") and "1" in ended[0].out, ended[0].err
+    assert ended[0].out.startswith("told: rank 1 is lost"), ended[0].out + ended[0].err
 
 
 def test_a_failure_that_backward_meets_is_a_fabric_error_of_step(workers):
