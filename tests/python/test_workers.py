@@ -191,6 +191,33 @@ def test_a_state_of_another_rank_is_refused_by_name(workers):
         assert f"state of rank{1 - rank}, and this process is rank {rank} of 2" in ended[rank].out, ended[rank].err
 
 
+@pytest.mark.parametrize("strategy", ["ssgd", "local", "dasgd"])
+def test_clip_norm_clips_the_mean_or_in_local_steps_each_workers_own(workers, strategy):
+    ended = workers(
+        f"""
+        slipstream.join()
+        rank, local = slipstream.rank(), {strategy!r} != "ssgd"
+        options = {{"ssgd": {{}}, "local": {{"period": 100}}, "dasgd": {{"period": 100, "delay": 1}}}}[{strategy!r}]
+        net, alone = make_net(3), make_net(3)
+        opt = slipstream.Optimizer(torch.optim.SGD(net.parameters(), lr=0.1), net, {strategy!r}, clip_norm=0.05, **options)
+        plain = torch.optim.SGD(alone.parameters(), lr=0.1)
+        for step in range(6):
+            opt.zero_grad()
+            loss_of(net, step, rank).backward()
+            opt.step()
+            plain.zero_grad()
+            (loss_of(alone, step, rank) if local else (loss_of(alone, step, 0) + loss_of(alone, step, 1)) / 2).backward()
+            assert torch.nn.utils.clip_grad_norm_(alone.parameters(), 0.05) > 0.1   # it has something to do
+            plain.step()
+        assert (weights(net) - weights(alone)).abs().max() < 1e-6
+        assert opt.agreement() != local
+        opt.finish()
+        print("ok")
+        """
+    )
+    assert [(e.code, e.out) for e in ended] == [(0, "ok\n")] * 2, ended[0].err + ended[1].err
+
+
 def test_a_rank_that_dies_is_named_by_the_others(workers):
     ended = workers(
         """
