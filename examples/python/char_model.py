@@ -71,5 +71,6 @@ for step in range(args.steps):
         print(f"step {step:4d}  loss {loss.item():.4f}  waited {1e3 * opt.last_step['exposed']:.1f} ms")
 
 opt.finish()
+found = "equal" if opt.agreement() else "NOT equal"  # every worker asks
 if slipstream.rank() == 0:
-    print(f"loss {loss.item():.4f}; the weights are equal on all {slipstream.size()} workers")
+    print(f"loss {loss.item():.4f}; the weights are {found} on all {slipstream.size()} workers")

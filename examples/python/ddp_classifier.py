@@ -46,8 +46,9 @@ first = weights.clone()
 dist.broadcast(first, 0)
 same = torch.tensor(float(torch.equal(weights, first)))
 dist.all_reduce(same)
-if dist.get_rank() == 0 and same == dist.get_world_size():
-    print(f"loss {loss.item():.4f}; the weights are equal on all {dist.get_world_size()} workers")
+found = "equal" if same == dist.get_world_size() else "NOT equal"
+if dist.get_rank() == 0:
+    print(f"loss {loss.item():.4f}; the weights are {found} on all {dist.get_world_size()} workers")
     if args.save:
         torch.save(net.state_dict(), args.save)
 dist.destroy_process_group()

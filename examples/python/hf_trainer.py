@@ -23,6 +23,7 @@ windows = text[: len(text) // 32 * 32].view(-1, 32)[slipstream.rank() :: slipstr
 rows = [{"input_ids": window, "labels": window} for window in windows]
 torch.manual_seed(1)
 net = GPT2LMHeadModel(GPT2Config(vocab_size=128, n_positions=32, n_embd=64, n_layer=2, n_head=4))
+callback = slipstream.TrainerCallback("dasgd", period=4)  # <--
 with tempfile.TemporaryDirectory() as folder:
     arguments = TrainingArguments(
         output_dir=folder, use_cpu=True, max_steps=args.steps, per_device_train_batch_size=8, learning_rate=3e-3,
@@ -30,8 +31,9 @@ with tempfile.TemporaryDirectory() as folder:
     )
     trainer = Trainer(
         model=net, args=arguments, train_dataset=rows,
-        callbacks=[slipstream.TrainerCallback("dasgd", period=4)],  # <--
+        callbacks=[callback],
     )
     ended = trainer.train()
+found = "equal" if callback.optimizer.agreement() else "NOT equal"  # every worker asks
 if slipstream.rank() == 0:
-    print(f"loss {ended.training_loss:.3f}; the weights are equal on all {slipstream.size()} workers")
+    print(f"loss {ended.training_loss:.3f}; the weights are {found} on all {slipstream.size()} workers")

@@ -41,7 +41,8 @@ for step, (images, labels) in enumerate(itertools.islice(epochs, args.steps)):
         print(f"step {step + 1:4d}  loss {loss.item():.4f}  sent {sent / (step + 1) / 1e6:.2f} MB a step")
 
 opt.finish()  # <--
+found = "equal" if opt.agreement() else "NOT equal"  # every worker asks
 if slipstream.rank() == 0:
-    print(f"loss {loss.item():.4f}; the weights are equal on all {slipstream.size()} workers")
+    print(f"loss {loss.item():.4f}; the weights are {found} on all {slipstream.size()} workers")
     if args.save:
         torch.save(net.state_dict(), args.save)

@@ -39,12 +39,14 @@ torch.manual_seed(slipstream.rank())  # every worker has its own part of the dat
 x = torch.randn(64 * args.steps, 10)
 data = torch.utils.data.TensorDataset(x, x.argmax(1))
 module = Largest()
+callback = slipstream.Callback("lags")  # <--
 trainer = pl.Trainer(
     accelerator="cpu", devices=1, max_steps=args.steps, gradient_clip_val=1.0, logger=False,
     enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-    callbacks=[slipstream.Callback("lags")],  # <--
+    callbacks=[callback],
 )
 trainer.fit(module, torch.utils.data.DataLoader(data, batch_size=64))
+found = "equal" if callback.optimizer.agreement() else "NOT equal"  # every worker asks
 if slipstream.rank() == 0:
     right = (module.net(x).argmax(1) == x.argmax(1)).float().mean()
-    print(f"{100 * right:.1f} % right; the weights are equal on all {slipstream.size()} workers")
+    print(f"{100 * right:.1f} % right; the weights are {found} on all {slipstream.size()} workers")

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """This process's place in its job: one World, joined once, left when the interpreter ends."""
 import atexit
+import gc
 import os
 import socket
 import weakref
@@ -13,7 +14,15 @@ _LAUNCHERS = {
     "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_NAME",
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
 }  # fmt: skip
+_NOT_HERE = {
+    "elastic": "a loop of Python's cannot go back to the step where the others stand when one is lost",
+    "max_restarts": "the launcher starts processes again, as torchrun --max-restarts does",
+    "chaos": "the supervisor of `python -m slipstream train` inflicts faults, and here is none",
+    "chaos_seed": "the supervisor of `python -m slipstream train` inflicts faults, and here is none",
+    "servers": "every process that runs this script is a worker, and holds a share of the servers' work",
+}
 _world = None
+_given = {}  # the options that it was joined with
 _optimizers = weakref.WeakSet()  # they use the world until they are closed
 
 
@@ -27,7 +36,7 @@ def pairs(options):
 
 
 def join(*, hide: bool = False, **options: object) -> None:
-    """Joins the other processes of the job; once, later calls do nothing.
+    """Joins the other processes of the job; once, later calls do nothing and are refused where they have other options.
 
     Started by torchrun, mpirun or srun a process finds the others by itself; after
     torch.distributed.init_process_group through that group; otherwise it is alone. Keyword arguments are
@@ -36,13 +45,23 @@ def join(*, hide: bool = False, **options: object) -> None:
     hide=True takes the launcher's variables (RANK, WORLD_SIZE …) out of the environment afterwards, so that libraries
     that would distribute the job as well (Lightning, Accelerate) see one process.
     """
-    global _world
-    if _world is not None:
-        return
-    if dist.is_available() and dist.is_initialized() and "rank" not in options:
-        options = {**options, **_through_group()}
-    _world = _core.World(pairs(options))
-    atexit.register(_leave)
+    global _world, _given
+    for key in options:
+        if key in _NOT_HERE:
+            raise _core.ConfigError(f"join({key}=…) would do nothing: {_NOT_HERE[key]}; leave it out")
+    if _world is None:
+        through = {}
+        if dist.is_available() and dist.is_initialized() and "rank" not in options:
+            through = _through_group()
+        _world = _core.World(pairs({**options, **through}))
+        _given = options
+        atexit.register(_leave)
+    elif options and options != _given:
+        before = ", ".join(f"{key}={value!r}" for key, value in _given.items()) or "none"
+        raise _core.ConfigError(
+            f"this process has joined its job already, with other options ({before}); call join() with all of them once, "
+            "before slipstream.Optimizer, hook and Sampler, which join by themselves"
+        )
     if hide:
         for name in [name for name in os.environ if name in _LAUNCHERS or name.startswith("TORCHELASTIC_")]:
             del os.environ[name]
@@ -55,14 +74,46 @@ def world():
 
 def make_room():
     """Sessions take the same ways through the mesh: one trains at a time. Those that have finished are closed."""
+    if any(not optimizer.finished for optimizer in _optimizers):
+        gc.collect()  # one that nobody holds any more may wait for it, after an exception for example
     for optimizer in list(_optimizers):
-        if optimizer.finished:
-            optimizer._close()
-        elif size() > 1:
+        if not optimizer.finished:
             raise _core.ConfigError(
-                "this process has another slipstream.Optimizer that has not finished; call its finish() before the "
-                "next one is made"
+                f"this process has another {optimizer.what} that has not finished; call its finish() before the next "
+                "slipstream.Optimizer or hook is made"
             )
+        optimizer._close()
+
+
+def own_key():
+    """Of this rank's part of a state: others' must not be taken for it, by torch.distributed.checkpoint least of all."""
+    return f"rank{rank()}"
+
+
+def signed(strategy, session):
+    """What a session trains, and whose it is."""
+    return {"strategy": strategy, "rank": rank(), "world_size": size(), "state": dict(session.state())}
+
+
+def own_part(parts, strategy):
+    """This rank's part of what signed() made, by own_key(); refuses another job's or rank's."""
+    ours = parts.get(own_key())
+    if ours is None:
+        raise _core.ConfigError(
+            f"this is the state of {', '.join(parts)}, and this process is rank {rank()} of {size()}; every rank loads what "
+            "it saved itself"
+        )
+    if ours["world_size"] != size():
+        raise _core.ConfigError(
+            f"this state was saved in a job of {ours['world_size']} workers, and this one has {size()}; start as many, or "
+            "begin anew with the weights alone"
+        )
+    if ours["strategy"] != strategy:
+        raise _core.ConfigError(
+            f"this state is of strategy {ours['strategy']!r}, not {strategy!r}; use that one, or begin anew with the weights "
+            "alone"
+        )
+    return ours
 
 
 def rank() -> int:

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """slipstream.hook: gradient compression under torch's own DistributedDataParallel."""
+from functools import partial
+from typing import Any
+
 import torch
 import torch.distributed as dist
-from typing import Any
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
 from . import _core, _world
 from ._core import ConfigError
@@ -11,19 +14,25 @@ from ._core import ConfigError
 STRATEGIES = ("ssgd", "topk", "lags", "gtopk", "gs", "sketched", "powersgd")
 
 
+def _throw(error):
+    raise error
+
+
 class Hook:
-    """What hook() returns. `last_step` is the record of the last exchange, as of slipstream.Optimizer.
+    """What hook() returns. `last_step` is the record of the last exchange, as of slipstream.Optimizer; finish() gives the
+    exchange back to DDP.
 
     Every parameter has a shadow: a float32 tensor that a session of Slipstream trains by plain SGD with rate 1, from
     zero in every step. Where it then stands is minus the mean gradient that the strategy came to. So what the strategy
     owes belongs to parameters, however DDP cuts its buckets. Nor does it wait for them to fill: a gradient leaves when
     backward has made it. Only those that DDP found unused come with their bucket."""
 
+    what = "slipstream.hook"
     _must_finish = False  # the script does not know of us
-    finished = False
 
     def __init__(self, ddp, strategy, options):
-        self.strategy, self.last_step = strategy, {}
+        self.strategy, self.last_step, self.finished = strategy, {}, False
+        self._group = ddp.process_group
         named = [(name, p) for name, p in ddp.module.named_parameters() if p.requires_grad]
         self._numbers = {id(p): number for number, (_, p) in enumerate(named)}
         self._shadows = [
@@ -45,9 +54,10 @@ class Hook:
             False,
         )
         _world._optimizers.add(self)
-        ddp.register_forward_pre_hook(self._begin)
+        self._handles = [ddp.register_forward_pre_hook(self._begin)]
         for number, (_, p) in enumerate(named):
-            p.register_hook(lambda gradient, number=number, p=p: self._made(number, p, gradient))
+            made = p.register_hook(lambda gradient, number=number, p=p: self._made(number, p, gradient))
+            self._handles.append(made)
 
     def _begin(self, ddp, _inputs):
         self._together = ddp.require_backward_grad_sync and torch.is_grad_enabled()
@@ -65,15 +75,23 @@ class Hook:
 
     def take(self, bucket):
         """DDP calls it with every bucket of gradients, when the last of them is made."""
+        if self.finished:
+            return allreduce_hook(self._group, bucket)  # what DDP does by itself
+        future = torch.futures.Future()
+        try:
+            self._take(bucket, future)
+        except BaseException as error:  # DDP would make a plain RuntimeError of it; the end of backward does not
+            torch.autograd.Variable._execution_engine.queue_callback(partial(_throw, error))
+        return future
+
+    def _take(self, bucket, future):
         gradients = list(zip(bucket.gradients(), bucket.parameters()))
         for gradient, p in gradients:
             if self._numbers[id(p)] not in self._left:
                 self._leave(self._numbers[id(p)], gradient)
-        future = torch.futures.Future()
         self._promised.append((bucket.buffer(), gradients, future))
         if bucket.is_last():
             self._exchange()
-        return future
 
     def _exchange(self):
         self.last_step = self._session.step(0.0)
@@ -81,7 +99,7 @@ class Hook:
             for buffer, gradients, future in self._promised:
                 for gradient, p in gradients:
                     shadow = self._shadows[self._numbers[id(p)]]
-                    torch.neg(shadow, out=gradient)
+                    gradient.copy_(shadow).neg_()
                     shadow.zero_()
                 future.set_result(buffer)
         self._promised = []
@@ -89,14 +107,28 @@ class Hook:
         self._together = False  # a backward pass through the module without DDP is none of ours
 
     def state_dict(self) -> dict:
-        """What this rank owes, and the strategy's plans. On all ranks, between steps."""
-        return {"strategy": self.strategy, "state": dict(self._session.state())}
+        """What this rank owes, and the strategy's plans, under a key that names the rank. On all ranks, between steps."""
+        return {_world.own_key(): _world.signed(self.strategy, self._running("state_dict()"))}
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Goes on where state_dict() of the same rank was taken."""
-        if state_dict["strategy"] != self.strategy:
-            raise ConfigError(f"this state is of strategy {state_dict['strategy']!r}, not {self.strategy!r}")
-        self._session.set_state(list(state_dict["state"].items()))
+        session = self._running("load_state_dict()")
+        session.set_state(list(_world.own_part(state_dict, self.strategy)["state"].items()))
+
+    def finish(self) -> None:
+        """From here on DDP exchanges gradients by itself, and another slipstream.Optimizer or hook may be made. What is
+        still owed is dropped. On all ranks, between steps; later calls do nothing."""
+        if self.finished:
+            return
+        self._session.finish()
+        self.finished = True
+        for handle in self._handles:
+            handle.remove()
+
+    def _running(self, what):
+        if self.finished:
+            raise ConfigError(f"{what} after finish(): this hook has ended; call it before")
+        return self._session
 
     def _close(self):
         self._session = None

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """slipstream.Optimizer: a torch optimizer whose step() is taken together with the other workers."""
 import contextlib
+import difflib
+import inspect
 import weakref
 from typing import Any, Callable, Iterator, Optional
 
@@ -44,6 +46,32 @@ def _decays(inner):
     return [group.get("weight_decay") for group in inner.param_groups]
 
 
+def _counts(inner):
+    return [len(group["params"]) for group in inner.param_groups]
+
+
+def _require_one_pass(inner):
+    """An optimizer whose step() must be given a closure runs backward in it, as often as it likes."""
+    closure = inspect.signature(type(inner).step).parameters.get("closure")
+    if closure is not None and closure.default is inspect.Parameter.empty:
+        raise ConfigError(
+            f"{type(inner).__name__} evaluates a closure several times in a step, and workers exchange gradients once in a "
+            "step; use an optimizer that takes the gradients of one backward pass, such as SGD or AdamW"
+        )
+
+
+def _naming_own_keywords(error, options):
+    """The error with the nearest of our own keywords, where it is about one that the strategy does not have."""
+    for key in options:
+        near = difflib.get_close_matches(key, ("clip_norm", "overlap", "own_step", "stage"), 1, 0.55)
+        if near and f"'{key}'" in str(error) and "option" in str(error):
+            return ConfigError(f"{error}; of slipstream.Optimizer's own keywords '{near[0]}' is the nearest")
+    return error
+
+
+_CARRIED = "slipstream"  # in the first group of a state_dict(): survives load_state_dict() of the wrapped optimizer
+
+
 class Optimizer(torch.optim.Optimizer):
     """Trains `module` by `optimizer` together with the other workers of the job.
 
@@ -63,6 +91,7 @@ class Optimizer(torch.optim.Optimizer):
                CPU: gradients are copied there, weights back. True: all are. Load weights into the module before
     """
 
+    what = "slipstream.Optimizer"
     _must_finish = True  # before the process ends, or the others are told
 
     def __init__(
@@ -79,6 +108,7 @@ class Optimizer(torch.optim.Optimizer):
     ) -> None:
         if isinstance(optimizer, Optimizer):
             raise ConfigError("the optimizer is a slipstream.Optimizer already; give it the one of torch")
+        _require_one_pass(optimizer)
         self._check_parameters(optimizer, module)
         rule = None if own_step else _translated(optimizer)
         if rule is None and own_step is False:
@@ -86,27 +116,35 @@ class Optimizer(torch.optim.Optimizer):
         super().__init__(optimizer.param_groups, optimizer.defaults)
         self.param_groups, self.state = optimizer.param_groups, optimizer.state
         self.optimizer, self.strategy, self.last_step = optimizer, strategy, {}
-        self.finished = False
-        self._rule, self._decay = rule, _decays(optimizer)
+        self.finished, self._averaged = False, False
+        self._rule, self._decay, self._count = rule, _decays(optimizer), _counts(optimizer)
+        self._trained = [(name, p, p.requires_grad) for name, p in module.named_parameters()]
         self._factors = self._rate_factors(1.0)
         world = _world.world()
         _world.make_room()
         follow_rates = weakref.WeakMethod(self._follow_rates)  # the session must not keep its owner alive
-        self._session = _core.Session(
-            world,
-            [(name, p) for name, p in module.named_parameters()],
-            [(name, b) for name, b in module.named_buffers()],
-            strategy,
-            [f"{key}={value}" for key, value in _world.pairs(options)],
-            _world.pairs({**(rule or {}), "lr": self._lr(), "clip_norm": clip_norm}),
-            self._groups(module) if rule is not None else [],
-            lambda: follow_rates()(),
-            None if rule is not None else lambda: optimizer.step(),
-            stage,
-        )
+        try:
+            self._session = _core.Session(
+                world,
+                [(name, p) for name, p in module.named_parameters()],
+                [(name, b) for name, b in module.named_buffers()],
+                strategy,
+                [f"{key}={value}" for key, value in _world.pairs(options)],
+                _world.pairs({**(rule or {}), "lr": self._lr(), "clip_norm": clip_norm}),
+                self._groups(module) if rule is not None else [],
+                lambda: follow_rates()(),
+                None if rule is not None else lambda: optimizer.step(),
+                stage,
+            )
+        except ConfigError as error:
+            raise _naming_own_keywords(error, options) from None
         self._holds = not overlap
         self._session.hold(self._holds)
         _world._optimizers.add(self)
+        carried = optimizer.param_groups[0].pop(_CARRIED, None)
+        self.resumed = carried is not None  # the wrapped optimizer was given a state of ours before
+        if carried is not None:
+            self._go_on(carried)
 
     @staticmethod
     def _check_parameters(optimizer, module):
@@ -148,67 +186,162 @@ class Optimizer(torch.optim.Optimizer):
     def _require_the_same_rule(self):
         if _translated(self.optimizer) != self._rule or _decays(self.optimizer) != self._decay:
             raise ConfigError(
-                "an option of the optimizer other than lr was changed after Slipstream had begun; only lr may change "
-                "(a scheduler that cycles momentum or betas needs own_step=True)"
+                "an option of the optimizer other than lr was changed after Slipstream had begun; only lr may change. "
+                "OneCycleLR and CyclicLR change momentum or betas: give them cycle_momentum=False, or Optimizer own_step=True"
             )
+
+    def _require_the_same_parameters(self):
+        if _counts(self.optimizer) != self._count:
+            raise ConfigError(
+                "the wrapped optimizer's parameters were changed after Slipstream had begun (add_param_group?); call "
+                "finish() and make a new slipstream.Optimizer"
+            )
+        for name, p, trained in self._trained:
+            if p.requires_grad != trained:
+                raise ConfigError(
+                    f"parameter '{name}' was {'frozen' if trained else 'unfrozen'} by requires_grad after Slipstream had "
+                    "begun; call finish(), change it on all ranks, and make a new slipstream.Optimizer"
+                )
+
+    def _running(self, what):
+        """The session, for what is only possible while it trains."""
+        if self.finished or self._session is None:
+            raise ConfigError(
+                f"{what} after finish(): this slipstream.Optimizer has ended; make a new one to train on, and take "
+                "state_dict() before finish()"
+            )
+        if self._averaged:
+            raise ConfigError(f"{what} inside `with opt.average():`, where the weights are not this rank's own; call it after")
+        return self._session
 
     def step(self, closure: Optional[Callable[[], Any]] = None, *, loss: Any = None) -> Any:
         """Takes a step with the other workers. `loss` (or the closure's) lets all of them stop where it is not
         finite; the strategy "osp" follows it. Returns the closure's loss."""
+        session = self._running("step()")
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
         if loss is None and self.strategy == "osp":
             raise ConfigError('strategy "osp" follows the loss: call opt.step(loss=loss)')
+        self._require_the_same_parameters()
         if self._rule is not None:
             self._require_the_same_rule()
         told = loss.detach() if isinstance(loss, torch.Tensor) else loss
-        self.last_step = self._session.step(0.0 if told is None else float(told))
+        self.last_step = session.step(0.0 if told is None else float(told))
+        # Schedulers of the wrapped optimizer look whether it has stepped: torch 1.13 at a count, torch 2 at a mark.
+        self.optimizer._step_count = getattr(self.optimizer, "_step_count", 0) + 1
+        self.optimizer._opt_called = True
         if loss is None:
             self.last_step["loss"] = None
         return loss if closure is not None else None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forgets gradients since the last step, which zeroes its own. They stay views of one buffer: never None"""
-        self._session.zero_grad()
+        if self._session is None:
+            super().zero_grad(set_to_none)
+        else:
+            self._session.zero_grad()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Backward passes inside only add up; gradients leave in the next one outside, or in step()."""
-        self._session.hold(True)
+        session = self._running("no_sync()")
+        session.hold(True)
         try:
             yield
         finally:
-            self._session.hold(self._holds)
+            session.hold(self._holds)
+
+    @contextlib.contextmanager
+    def average(self) -> Iterator[None]:
+        """Inside, the module holds the mean over all ranks, weights and buffers: one model to evaluate or save in
+        mid-training. Afterwards each rank has its own again. On all ranks, between steps."""
+        session = self._running("average()")
+        session.average(True)
+        self._averaged = True
+        try:
+            yield
+        finally:
+            self._averaged = False
+            session.average(False)
+
+    def join(self) -> None:
+        """No more data on this rank for now: takes part in the others' steps until they have none, either, or have called
+        it, too. Then all are at the same step and may go on, with an evaluation or the next epoch."""
+        self._running("join()").join()
 
     def finish(self) -> None:
         """No more data on this rank: takes part in the others' steps until they have none, then leaves equal weights
-        and averaged buffers on all ranks."""
-        self._session.finish()
+        and averaged buffers on all ranks. Later calls do nothing."""
+        if self.finished:
+            return
+        self._running("finish()").finish()
         self.finished = True
 
+    def agreement(self) -> bool:
+        """Are the weights bit-identical on all ranks? On all ranks, between steps or after finish()."""
+        session = self._session if self.finished else self._running("agreement()")
+        if session is None:
+            raise ConfigError("agreement() after the next slipstream.Optimizer was made; ask before")
+        return session.agreement()
+
     def state_dict(self) -> dict:
-        """The wrapped optimizer's, and this rank's part of the strategy's state. On all ranks, between steps."""
+        """This rank's own state: weights, the strategy's part, the wrapped optimizer's. On all ranks, between steps.
+
+        The wrapped optimizer can load it as well, with the groups alone: what is ours is in the first of them, and the next
+        slipstream.Optimizer around it goes on from there. So does a Trainer that loads before it wraps. Keys have the
+        rank, so that torch.distributed.checkpoint takes no rank's tensors for another's."""
+        session = self._running("state_dict()")
         state = self.optimizer.state_dict()
-        state["slipstream"] = {"strategy": self.strategy, "state": dict(self._session.state())}
+        inner, state["state"] = state["state"], {}
+        ours = {
+            "inner": {str(number): value for number, value in inner.items()},
+            "inner_count": len(inner),
+            **_world.signed(self.strategy, session),
+        }
+        state["param_groups"][0][_CARRIED] = {_world.own_key(): ours}
         return state
 
     def load_state_dict(self, state_dict: dict) -> None:
         """Goes on, bit for bit, where state_dict() of the same rank was taken; also sets the parameters."""
-        state = dict(state_dict)
-        ours = state.pop("slipstream", None)
-        if ours is None:
-            raise ConfigError("this state was not saved by slipstream.Optimizer")
-        if ours["strategy"] != self.strategy:
-            raise ConfigError(f"this state is of strategy {ours['strategy']!r}, not {self.strategy!r}")
-        self.optimizer.load_state_dict(state)
-        self.param_groups, self.state = self.optimizer.param_groups, self.optimizer.state
+        self._running("load_state_dict()")
+        groups = [dict(group) for group in state_dict["param_groups"]]
+        carried = groups[0].pop(_CARRIED, None)
+        if carried is None:
+            raise ConfigError(
+                "this state was not saved by slipstream.Optimizer; load it into the wrapped optimizer before "
+                "slipstream.Optimizer is made, or begin anew with the weights alone"
+            )
+        ours = _world.own_part(carried, self.strategy)
+        self._load_inner(ours, groups)
         self._session.set_state(list(ours["state"].items()))
+
+    def _go_on(self, carried):
+        """The same where the wrapped optimizer has loaded its groups already."""
+        ours = _world.own_part(carried, self.strategy)
+        self._load_inner(ours, self.optimizer.state_dict()["param_groups"])
+        self._session.set_state(list(ours["state"].items()))
+
+    def _load_inner(self, ours, groups):
+        if len(ours["inner"]) != ours["inner_count"]:
+            raise ConfigError(
+                f"the wrapped optimizer's own state was saved for {ours['inner_count']} parameters and came for "
+                f"{len(ours['inner'])}: torch.distributed.checkpoint only loads what is there before; take state_dict() "
+                "with torch.save and torch.load instead"
+            )
+        self.optimizer.load_state_dict({"state": {int(n): v for n, v in ours["inner"].items()}, "param_groups": groups})
+        self.param_groups, self.state = self.optimizer.param_groups, self.optimizer.state
 
     def add_param_group(self, param_group):
         if hasattr(self, "_session"):
             raise ConfigError("parameters cannot be added to a job that runs; make a new slipstream.Optimizer")
         super().add_param_group(param_group)
+
+    def __reduce_ex__(self, protocol):
+        raise ConfigError(
+            "a slipstream.Optimizer cannot be copied or pickled: it is this process's part of a job that runs; keep its "
+            "state_dict(), and give it to load_state_dict() of another one"
+        )
 
     def __repr__(self):
         return f"slipstream.Optimizer(strategy={self.strategy!r}, {self.optimizer!r})"

@@ -135,6 +135,7 @@ class PySession {
   ~PySession() {
     hold_.reset();
     const py::gil_scoped_release free;
+    average_.reset();
     session_.reset();
   }
 
@@ -147,8 +148,11 @@ class PySession {
   void join() {
     waiting([&] { session_->join(); });
   }
-  void average_buffers() {
-    waiting([&] { session_->average_buffers(); });
+  void average(bool on) {
+    waiting([&] {
+      average_.reset();
+      if (on) average_.emplace(session_->average());
+    });
   }
   bool agreement() {
     return waiting([&] { return session_->agreement(); });
@@ -162,7 +166,6 @@ class PySession {
     hold_.reset();
     if (on) hold_.emplace(session_->hold());
   }
-  std::int64_t steps() const { return session_->steps(); }
 
   NamedTensors state() {
     return waiting([&] { return session_->state(); });
@@ -175,6 +178,7 @@ class PySession {
   std::shared_ptr<World> world_;  // the session uses its fabric
   std::unique_ptr<Session> session_;
   std::optional<Session::Hold> hold_;
+  std::optional<Session::Average> average_;
 };
 
 int cli(std::vector<std::string> words, const std::vector<std::string>& program) {
@@ -243,15 +247,14 @@ PYBIND11_MODULE(_core, m) {
       .def("step", &PySession::step)
       .def("finish", &PySession::finish)
       .def("join", &PySession::join)
-      .def("average_buffers", &PySession::average_buffers)
+      .def("average", &PySession::average)
       .def("agreement", &PySession::agreement)
       .def("gradient_ready", &PySession::gradient_ready)
       .def("zero_grad", &PySession::zero_grad)
       .def("hold", &PySession::hold)
       .def("state", &PySession::state)
       .def("set_state", &PySession::set_state)
-      .def("set_lr_factor", &PySession::set_lr_factor)
-      .def_property_readonly("steps", &PySession::steps);
+      .def("set_lr_factor", &PySession::set_lr_factor);
 
   m.def("run_cli", &cli);
   m.def("strategy_names", &strategy_names);

@@ -34,7 +34,7 @@ void Bucketizer::slot_ready(std::size_t slot) {
   if (seen_[slot]) {
     fail<ConfigError>(
         "parameter '{}' got a second gradient in one step; for several backward passes per step keep "
-        "Session::hold() alive during all but the last",
+        "Session::hold() alive during all but the last, in Python `with opt.no_sync():`",
         model_.slots()[slot].name);
   }
   seen_[slot] = true;

@@ -27,6 +27,7 @@ struct TorchModel::Hooks {
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(torch::Tensor()));  // another type since 2.14
   std::vector<Accumulator> accumulators;  // autograd holds them only weakly
   bool touched = false;                   // there was a backward pass since the last step
+  std::exception_ptr failure;             // the first error in a hook, until settle_gradients() can throw it
 };
 
 namespace {
@@ -149,9 +150,14 @@ TorchModel::TorchModel(const ModuleTensors& module, bool stage) : module_(module
       const auto alive = hooks.lock();
       if (!alive) return;
       alive->touched = true;
-      alive->staged(i) ? fetch(alive->parameters[i], alive->views[i])
-                       : bring_home(alive->parameters[i], alive->views[i]);
-      if (alive->on_ready) alive->on_ready(i);
+      if (alive->failure) return;
+      try {  // torch makes a plain RuntimeError of what passes through its autograd to Python
+        alive->staged(i) ? fetch(alive->parameters[i], alive->views[i])
+                         : bring_home(alive->parameters[i], alive->views[i]);
+        if (alive->on_ready) alive->on_ready(i);
+      } catch (...) {
+        alive->failure = std::current_exception();
+      }
     }));
   }
 }
@@ -175,7 +181,14 @@ void TorchModel::publish() {
 
 void TorchModel::on_gradient(std::function<void(std::size_t)> on_ready) { hooks_->on_ready = std::move(on_ready); }
 
+void TorchModel::require_backward() const {
+  if (hooks_->failure) std::rethrow_exception(hooks_->failure);
+}
+
+void TorchModel::note_failure(std::exception_ptr failure) { hooks_->failure = std::move(failure); }
+
 void TorchModel::settle_gradients() {
+  require_backward();
   for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
     torch::Tensor &p = hooks_->parameters[i], &view = hooks_->views[i];
     if (versions_[i] < 0) {
@@ -217,6 +230,7 @@ void TorchModel::seal(std::size_t first, std::size_t end) {
 void TorchModel::unseal() {
   versions_.assign(hooks_->parameters.size(), -1);
   hooks_->touched = false;
+  hooks_->failure = nullptr;
   for (std::size_t i = 0; i < hooks_->masters.size(); ++i) {
     if (hooks_->staged(i)) hooks_->parameters[i].mutable_grad() = torch::Tensor();  // used up, like the flat ones
   }

@@ -16,6 +16,7 @@
 #include <slipstream/model/flat_model.h>
 #include <slipstream/model/module_tensors.h>
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -41,10 +42,14 @@ class TorchModel {
   bool stages() const { return stages_; }  // is at least one parameter staged?
   void publish();                          // copies the flat weights to staged parameters
 
-  // `on_ready(slot)` is called during backward, once per slot and backward pass.
+  // `on_ready(slot)` is called during backward, once per slot and backward pass. What it throws ends the calls, not
+  // backward: require_backward() throws it until unseal().
   void on_gradient(std::function<void(std::size_t)> on_ready);
-  // Brings gradients that are elsewhere into the flat buffer; a freed one counts as zero. Throws ConfigError naming a
-  // parameter whose gradient has changed since seal().
+  // Throws the error that on_ready or note_failure() left, if there is one.
+  void require_backward() const;
+  void note_failure(std::exception_ptr failure);
+  // Calls require_backward(), then brings gradients that are elsewhere into the flat buffer; a freed one counts as zero.
+  // Throws ConfigError naming a parameter whose gradient has changed since seal().
   void settle_gradients();
   // Zeroes what backward has added since the last call or unseal().
   void zero_gradients();

@@ -321,6 +321,7 @@ void Session::gradient_ready(std::size_t i) {
 Session::~Session() = default;
 
 const StepRecord& Session::step(double loss) {
+  if (!state_->at_work) fail<ConfigError>("step() after finish(): training has ended; make another Session to go on");
   state_->model.settle_gradients();
   state_->begin_step();
   try {
@@ -329,6 +330,9 @@ const StepRecord& Session::step(double loss) {
     return record;
   } catch (const GroupChanges&) {  // the step counts, and a checkpoint may be due
     state_->stepped();
+    throw;
+  } catch (const FabricError&) {  // half a step was taken: whoever goes on is told the same, not its consequences
+    state_->model.note_failure(std::current_exception());
     throw;
   }
 }
@@ -343,6 +347,7 @@ void Session::set_lr_factor(std::size_t group, double factor) { state_->engine->
 
 void Session::join() {
   State& s = *state_;
+  s.model.require_backward();
   // If gradients have left during a backward pass without a step(), the ranks stay as they are: all must have done the
   // same.
   if (!s.pace || s.pace->begun(s.engine->t())) return;
@@ -353,12 +358,14 @@ void Session::join() {
 }
 
 void Session::finish() {
+  if (!state_->at_work) return;
   join();
   if (state_->checkpoints) state_->checkpoints->finish();
   state_->engine->finish();
   state_->model.publish();
   average_buffers();
   state_->pace.reset();
+  state_->model.on_gradient({});  // backward passes from here on are nobody's but the caller's
   state_->at_work.reset();
 }
 

@@ -79,3 +79,116 @@ def test_the_trainer_of_hugging_face_with_its_clipping_and_accumulation(workers)
             """
         )
     )
+
+
+TRAINER = """
+            slipstream.join(hide=True)
+            from transformers import Trainer, TrainingArguments
+            rank = slipstream.rank()
+
+            class Net(torch.nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.net = make_net(3)
+
+                def forward(self, x=None, labels=None):
+                    logits = self.net(x)
+                    return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+            def train(folder, steps, save, strategy="dasgd", resume=None, **more):
+                x, y = data(0, rank)
+                rows = [{"x": a, "labels": b} for a, b in zip(x, y)] * 8
+                arguments = TrainingArguments(output_dir=folder, use_cpu=True, max_steps=steps, learning_rate=0.01,
+                                              per_device_train_batch_size=4, lr_scheduler_type="constant", report_to=[],
+                                              save_strategy=save, save_steps=5, logging_strategy="no", disable_tqdm=True,
+                                              **more)
+                options = {"lags": {"adaptive": False, "density": 0.1}, "dasgd": {"period": 4, "delay": 2}}[strategy]
+                net, callback = Net(), slipstream.TrainerCallback(strategy, **options)
+                trainer = Trainer(model=net, args=arguments, train_dataset=rows, callbacks=[callback])
+                trainer.train(resume_from_checkpoint=resume)
+                return weights(net), callback.optimizer
+"""
+
+
+@pytest.mark.parametrize("strategy", ["dasgd", "lags"])
+def test_the_trainer_resumes_from_each_workers_own_checkpoint_bit_for_bit(workers, strategy):
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    expect_equal(
+        workers(
+            TRAINER
+            + f"""
+            whole, opt = train(f"whole{{rank}}", 10, "steps", "{strategy}")
+            again, opt = train(f"again{{rank}}", 10, "no", "{strategy}", resume=f"whole{{rank}}/checkpoint-5")
+            assert opt.resumed and opt.last_step["step"] == 9, opt.last_step
+            assert torch.equal(whole, again)
+            print("trained", again.double().sum().item().hex())
+            """
+        )
+    )
+
+
+def test_the_trainer_does_not_resume_without_a_state_of_ours(workers):
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    ended = workers(
+        TRAINER
+        + """
+            train(f"whole{rank}", 5, "steps", save_only_model=True)
+            train(f"again{rank}", 10, "no", resume=f"whole{rank}/checkpoint-5")
+            """
+    )
+    for e in ended:
+        assert "ConfigError: training goes on from step 5, and the checkpoint has no state of Slipstream's" in e.err, e.err
+
+
+def test_workers_that_would_save_into_one_folder_are_refused(workers):
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    ended = workers(TRAINER + """
+            train("together", 5, "steps")
+            """)
+    refused = [e.err for e in ended if "ConfigError: another worker saves its checkpoints in 'together', too" in e.err]
+    assert len(refused) == 1 and all(e.code == 1 for e in ended), ended[0].err + ended[1].err
+    assert "rank{slipstream.rank()}" in refused[0]
+
+
+def test_lightning_resumes_from_each_workers_own_checkpoint_bit_for_bit(workers):
+    pytest.importorskip("lightning")
+    expect_equal(
+        workers(
+            """
+            slipstream.join(hide=True)
+            import lightning.pytorch as pl
+            rank = slipstream.rank()
+
+            class Module(pl.LightningModule):
+                def __init__(self):
+                    super().__init__()
+                    self.net = make_net(3)
+
+                def training_step(self, batch, number):
+                    x, y = batch
+                    return torch.nn.functional.cross_entropy(self.net(x), y)
+
+                def configure_optimizers(self):
+                    return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+            def train(epochs, folder, resume=None):
+                module, callback = Module(), slipstream.Callback("dasgd", period=4, delay=2)
+                saver = pl.callbacks.ModelCheckpoint(dirpath=folder, filename="{epoch}", save_top_k=-1)
+                trainer = pl.Trainer(accelerator="cpu", devices=1, max_epochs=epochs, callbacks=[callback, saver],
+                                     logger=False, enable_progress_bar=False, enable_model_summary=False)
+                batches = [data(step, rank) for step in range(5)]
+                trainer.fit(module, torch.utils.data.DataLoader(batches, batch_size=None), ckpt_path=resume)
+                assert callback.optimizer.last_step["step"] == 5 * epochs - 1, callback.optimizer.last_step
+                trainer.save_checkpoint(f"{folder}/end.ckpt")   # finish() has been: the weights and torch's own optimizer
+                return weights(module.net)
+
+            whole = train(2, f"whole{rank}")
+            again = train(2, f"again{rank}", resume=f"whole{rank}/epoch=0.ckpt")
+            assert torch.equal(whole, again)
+            print("trained", again.double().sum().item().hex())
+            """
+        )
+    )

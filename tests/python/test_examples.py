@@ -20,7 +20,7 @@ def run_example(example, *flags):
     command = [*launcher, str(ROOT / "examples/python" / name), "--steps", STEPS, *more, *flags]
     ended = subprocess.run(command, text=True, capture_output=True, timeout=300, env=ENVIRONMENT)
     assert ended.returncode == 0, ended.stderr
-    assert "equal on all 2 workers" in ended.stdout
+    assert "the weights are equal on all 2 workers" in ended.stdout, ended.stdout
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,7 @@ def test_what_is_not_sent_is_owed_by_parameter(workers, strategy, options):
         net.zero_grad()
         net(torch.randn(4, 20)).square().sum().backward()
         own = torch.cat([p.grad.flatten() for p in net.parameters()])
-        owed = made.state_dict()["state"]["strategy/residual"].flatten()
+        owed = made.state_dict()[f"rank{{rank}}"]["state"]["strategy/residual"].flatten()
         balance = steps * own - owed
         dist.all_reduce(balance)
         balance /= dist.get_world_size()
@@ -142,3 +142,70 @@ def test_a_strategy_that_moves_weights_is_refused(workers):
     for e in ended:
         assert e.code == 1
         assert "ConfigError" in e.err and "slipstream.Optimizer" in e.err, e.err
+
+
+def test_after_finish_ddp_goes_on_by_itself_and_another_may_be_made(workers):
+    expect_ok(
+        workers(
+            GROUP
+            + """
+        net, twin = make_net(3), make_net(3)
+        ddp, plain = DistributedDataParallel(net), DistributedDataParallel(twin)
+        made = slipstream.hook(ddp, "topk", density=0.05)
+        loss_of(ddp, 0, rank).backward()
+        loss_of(plain, 0, rank).backward()
+        assert not torch.equal(net[0].weight.grad, twin[0].weight.grad)
+        try:
+            slipstream.hook(plain, "ssgd")
+        except slipstream.ConfigError as e:
+            assert "another slipstream.hook that has not finished" in str(e), e
+        saved = made.state_dict()
+        made.finish()
+        made.finish()
+        for late in (made.state_dict, lambda: made.load_state_dict(saved)):
+            try:
+                late()
+                raise AssertionError("it was taken")
+            except slipstream.ConfigError as e:
+                assert "after finish()" in str(e), e
+        for n in (ddp, plain):
+            n.zero_grad()
+            loss_of(n, 1, rank).backward()
+        assert torch.equal(net[0].weight.grad, twin[0].weight.grad)
+
+        second = slipstream.hook(plain, "ssgd")   # of the same process
+        plain.zero_grad()
+        loss_of(plain, 1, rank).backward()
+        assert torch.equal(net[0].weight.grad, twin[0].weight.grad) and second.last_step["step"] == 0
+        second.finish()
+        third = make_net(5)
+        opt = slipstream.Optimizer(torch.optim.SGD(third.parameters(), lr=0.1), third, "dasgd")
+        loss_of(third, 0, rank).backward()
+        opt.step()
+        opt.finish()
+        assert opt.agreement()
+        print("ok")
+        """
+        )
+    )
+
+
+def test_a_lost_rank_is_a_fabric_error_of_backward(workers):
+    ended = workers(
+        GROUP
+        + """
+        import os
+        net = make_net(3)
+        ddp = DistributedDataParallel(net)
+        slipstream.hook(ddp, "ssgd")
+        if rank == 1:
+            os._exit(7)
+        try:
+            loss_of(ddp, 0, rank).backward()
+        except slipstream.FabricError as e:
+            print("told:", e)
+            os._exit(0)   # gloo's own threads have lost a rank, too
+        """
+    )
+    assert ended[1].code == 7, ended[1].err
+    assert ended[0].out.startswith("told: rank 1 "), ended[0].out + ended[0].err

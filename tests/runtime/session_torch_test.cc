@@ -248,12 +248,25 @@ TEST(Session, ASecondBackwardWithoutAHoldIsAnErrorThatNamesTheParameter) {
   MeshFabric alone{Rendezvous{}};
   Session session(alone, *net, {});
   loss_of(net, 0).backward();
-  try {
-    loss_of(net, 1).backward();
-    FAIL() << "the second backward pass was taken";
-  } catch (const ConfigError& e) {
-    EXPECT_NE(std::string(e.what()).find("hold()"), std::string::npos) << e.what();
-  }
+  loss_of(net, 1).backward();
+  test::expect_error<ConfigError>([&] { session.step(1); }, {"parameter '", "hold()", "opt.no_sync()"});
+  test::expect_error<ConfigError>([&] { session.join(); }, {"second gradient"});
+  test::expect_error<ConfigError>([&] { session.finish(); }, {"second gradient"});
+}
+
+TEST(Session, AfterFinishThereIsNoStepAndBackwardIsTheCallersOwn) {
+  auto net = make_net();
+  MeshFabric alone{Rendezvous{}};
+  Session session(alone, *net, {});
+  loss_of(net, 0).backward();
+  session.step(1);
+  session.finish();
+  const torch::Tensor before = weights_of(net);
+  session.finish();
+  loss_of(net, 1).backward();
+  loss_of(net, 2).backward();
+  test::expect_error<ConfigError>([&] { session.step(1); }, {"after finish()"});
+  EXPECT_TRUE(torch::equal(weights_of(net), before));
 }
 
 TEST(Session, ClippingLimitsTheNormOfTheAveragedGradient) {

@@ -96,7 +96,8 @@ class Session {
 
   // Call after the (last) backward pass of a step. Stops the job on all ranks, at the same step, with DivergedError
   // where any rank's loss is not finite, and with Interrupted after request_stop() on any rank. Throws ConfigError
-  // where a gradient was changed after it had left.
+  // where a gradient was changed after it had left. Errors of the backward pass are thrown here as well, or in join()
+  // and finish(): torch would turn them into errors of another type.
   const StepRecord& step(double loss);
 
   // Changes the learning-rate factor of a parameter group, counted from 0, from the next step on; the same on all
@@ -142,9 +143,9 @@ class Session {
   // step. Then all may go on with an evaluation or the next epoch. Such steps have records, whose news says so, and
   // stop as step() does.
   void join();
-  // Joins, drains the strategy, leaves equal weights on all ranks and averages the module's buffers. Call it once;
-  // after it threw an error that step() can throw too, it may be called again. Throws DivergedError where any rank's
-  // loss was not finite and no step() has said so yet.
+  // Joins, drains the strategy, leaves equal weights on all ranks and averages the module's buffers. Later calls do
+  // nothing, but after it threw an error that step() can throw too, it may be called again. No step() follows. Throws
+  // DivergedError where any rank's loss was not finite and no step() has said so yet.
   void finish();
 
   // Elastic jobs: call it when the group has failed (GroupFailed) or is about to change (`in_order`: GroupChanges,
