@@ -219,10 +219,11 @@ struct Witness final : Strategy {
 
 TEST(Session, BucketsLeaveDuringTheLastBackwardOnly) {
   std::vector<std::string> events;
-  StrategyInfo info{.name = "witness"};
+  StrategyInfo info;
+  info.name = "witness";
   info.configure = [&events] {
     return StrategyInfo::Configured{
-        nullptr, OptionSet("witness"), [&events] { return std::make_unique<Witness>(events); }, {}};
+        nullptr, OptionSet("witness"), [&events] { return std::make_unique<Witness>(events); }, {}, {}};
   };
   Registry registry;
   registry.add(info);
