@@ -117,8 +117,8 @@ std::pair<std::string, int> describe_failure(const std::exception& e) {
   }
   if (supervisor_fd < 0 || dynamic_cast<const OrphanedError*>(&e) != nullptr) {
     std::fprintf(stderr, "slipstream: %s\n", text.c_str());
-  } else if (dynamic_cast<const AnnouncedError*>(&e) == nullptr) {
-    Complaint{code, text}.tell(supervisor_fd);
+  } else {
+    Complaint{code, text, dynamic_cast<const AnnouncedError*>(&e) != nullptr}.tell(supervisor_fd);
   }
   std::fflush(nullptr);
   std::_Exit(code);

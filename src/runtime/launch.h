@@ -73,16 +73,20 @@ Elastic elastic_range(const std::string& text, int started);
 // Returns the exit code of the job.
 int supervise(const LaunchOptions& options, int workers, const std::vector<std::string>& command);
 
-// What a supervised worker tells its supervisor when it ends: its exit code and why. Failures that another process
-// announced are not reported again.
+// What a supervised worker tells its supervisor when it ends: its exit code and why.
 struct Complaint {
   int code = 0;
   std::string text;
+  bool announced = false;  // another process found it, and told this one
 
-  void tell(int supervisor_fd) const;               // as one byte, the text, and a zero byte
+  void tell(int supervisor_fd) const;               // as two bytes, the text, and a zero byte
   static Complaint parse(const std::string& told);  // without the zero byte
   bool operator==(const Complaint&) const = default;
 };
+
+// What the supervisor prints of them: what processes found themselves. An announced failure counts only where neither
+// they nor the supervisor (`said`) told anything: its finder may be too slow to tell before it is killed.
+std::vector<Complaint> worth_printing(const std::vector<Complaint>& complaints, bool said);
 
 // The exit code of a job, from its first process to fail and from what its processes complained about.
 int job_exit_code(const CrewFailure& first, const std::vector<Complaint>& complaints);

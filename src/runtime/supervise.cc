@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -90,6 +91,7 @@ class Survival {
 
   // Called on the hub's thread: no further group will form.
   void hopeless() { hopeless_ = true; }
+  bool is_hopeless() const { return hopeless_; }
 
   // Lost processes are restarted after 0.1 s, then 0.2, 0.4, … 6.4 s; after a minute without a loss, after 0.1 s again.
   std::optional<double> restart_after(const CrewFailure& failure, Hub& hub) {
@@ -182,13 +184,20 @@ class Survival {
 }  // namespace
 
 void Complaint::tell(int supervisor_fd) const {
-  const std::string record = static_cast<char>(code) + text + '\0';
+  const std::string record = std::string{static_cast<char>(code), announced ? 'a' : 'f'} + text + '\0';
   (void)!write(supervisor_fd, record.data(), record.size());
 }
 
 Complaint Complaint::parse(const std::string& told) {
-  if (told.empty()) return {};
-  return {static_cast<unsigned char>(told.front()), told.substr(1)};
+  if (told.size() < 2) return {};
+  return {static_cast<unsigned char>(told[0]), told.substr(2), told[1] == 'a'};
+}
+
+std::vector<Complaint> worth_printing(const std::vector<Complaint>& complaints, bool said) {
+  std::vector<Complaint> found;
+  std::copy_if(complaints.begin(), complaints.end(), std::back_inserter(found), [](auto& c) { return !c.announced; });
+  if (found.empty() && !said && !complaints.empty()) found.push_back(complaints.front());
+  return found;
 }
 
 int job_exit_code(const CrewFailure& first, const std::vector<Complaint>& complaints) {
@@ -264,18 +273,21 @@ int supervise(const LaunchOptions& options, int workers, const std::vector<std::
     rules.patience_seconds = std::max(patience, options.join_timeout);  // a starting one must hear of it
     rules.on_tick = [&](const std::vector<pid_t>& pids) { survival.tick(pids, *hub); };
   }
-  rules.on_first_failure = [&hub, workers](const CrewFailure& failure) {
+  bool said = false;
+  rules.on_first_failure = [&hub, &said, workers](const CrewFailure& failure) {
     if (stopped_on_request(failure)) return;
     const bool serves = failure.member >= workers;
     const std::string text = fmt::format("{} {} {}; the job cannot go on without it", serves ? "server" : "worker",
                                          failure.member - (serves ? workers : 0), failure.how);
     hub->announce(text);
-    if (failure.exit_code >= 126) std::fprintf(stderr, "slipstream: %s\n", text.c_str());  // it could not say so itself
+    said = failure.exit_code >= 126;  // it could not say so itself
+    if (said) std::fprintf(stderr, "slipstream: %s\n", text.c_str());
   };
   const CrewOutcome outcome = run_crew(std::move(members), rules);
   survival.tell_chaos();
   const bool survived = elastic && !outcome.first_failure;  // then failures were reported when they happened
-  const auto told = survived ? std::vector<Complaint>() : complaints.distinct();
+  const auto told =
+      survived ? std::vector<Complaint>() : worth_printing(complaints.distinct(), said || survival.is_hopeless());
   for (const Complaint& one : told) std::fprintf(stderr, "slipstream: %s\n", one.text.c_str());
   if (outcome.interrupted) return Interrupted("").exit_code();
   return outcome.first_failure ? job_exit_code(*outcome.first_failure, told) : 0;

@@ -76,7 +76,7 @@ TEST_F(Watched, ThePageTheDataAndTheFiguresAreServedDuringTraining) {
 }
 
 TEST_F(Watched, HostileClientsDoNotDisturbTheJob) {
-  const Words flags{"--workers", "2", "--steps", "1000", "--json"};
+  const Words flags{"--workers", "2", "--steps", "300", "--json"};
   const Ended alone = run(train(flags));
   ASSERT_EQ(alone.exit_code, 0) << alone.err;
 

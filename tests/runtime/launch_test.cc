@@ -261,15 +261,27 @@ TEST(Place, ElasticRefusesWhatItDoesNotGoWith) {
 TEST(Complaint, IsReadAsItWasTold) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
-  Complaint{3, "short.txt: too short"}.tell(ends[1]);
-  char record[64];
-  const auto length = read(ends[0], record, sizeof record);
+  for (const Complaint& one :
+       {Complaint{3, "short.txt: too short"}, Complaint{4, "rank 0 is silent", true}, Complaint{130, ""}}) {
+    one.tell(ends[1]);
+    char record[64];
+    const auto length = read(ends[0], record, sizeof record);
+    ASSERT_GT(length, 0);
+    EXPECT_EQ(record[length - 1], '\0');
+    EXPECT_EQ(Complaint::parse(std::string(record, static_cast<std::size_t>(length) - 1)), one);
+  }
   close(ends[0]);
   close(ends[1]);
-  ASSERT_GT(length, 0);
-  EXPECT_EQ(record[length - 1], '\0');
-  EXPECT_EQ(Complaint::parse(std::string(record, static_cast<std::size_t>(length) - 1)),
-            (Complaint{3, "short.txt: too short"}));
+}
+
+// The process that found a failure may be killed before it can tell.
+TEST(Complaint, AnAnnouncedFailureIsPrintedWhereNothingElseIs) {
+  const Complaint found{4, "rank 0 is silent"}, heard{4, "rank 0 is silent", true}, other{4, "rank 1 is lost", true};
+  EXPECT_EQ(worth_printing({heard, other}, false), std::vector{heard});
+  EXPECT_EQ(worth_printing({other, found, heard}, false), std::vector{found});
+  EXPECT_EQ(worth_printing({found}, true), std::vector{found});
+  EXPECT_EQ(worth_printing({heard}, true), std::vector<Complaint>()) << "the supervisor said why";
+  EXPECT_EQ(worth_printing({}, false), std::vector<Complaint>());
 }
 
 TEST(JobExitCode, IsThatOfWhoFailedByItself) {
