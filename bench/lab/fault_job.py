@@ -115,6 +115,21 @@ def kill_marked(mark):
         time.sleep(0.01)
 
 
+given_ports = set()
+giving = threading.Lock()
+
+
+def free_port():
+    """One that no other job of this campaign was given: they run beside each other, and would meet there."""
+    with giving:
+        while True:
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+            if port not in given_ports:
+                given_ports.add(port)
+                return port
+
+
 class Job:
     """The processes of a case, with what they say in files. `pids` has everybody, `programs` those we are parent of."""
 
@@ -126,8 +141,7 @@ class Job:
         self.net, self.net_name = None, f"faults{self.mark}"
         self.too_late = False  # the victim had ended before the strike
         self.culprit = case.victim  # whom the others should name
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.address = ("10.77.0.1" if case.kind == "cut" else "127.0.0.1", free.getsockname()[1])
+        self.address = ("10.77.0.1" if case.kind == "cut" else "127.0.0.1", free_port())
 
     def launch(self):
         case, args = self.case, self.args
