@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // LagsMeter: the times that LAGS plans with, taken while it trains: how long backward works between one layer's gradient
-// and the next, what a selection and its entries cost the processor, what the link costs. All ranks hold the same figures afterwards. It decides
-// nothing.
+// and the next, what a selection and its entries cost the processor, what the link costs. All ranks hold the same figures
+// afterwards. It decides nothing.
 #pragma once
 
 #include <slipstream/fabric/fabric.h>

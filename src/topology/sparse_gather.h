@@ -25,8 +25,8 @@ class SparseGather {
 
   void wait() { gather_.wait(); }
 
-  // Waits; out = out + scale × sum over ranks, touching only elements that somebody sent. `out` has `dimension` elements.
-  // May be repeated.
+  // Waits; out = out + scale × sum over ranks, touching only elements that somebody sent. `out` has `dimension`
+  // elements. May be repeated.
   void finish_adding(std::span<float> out, float scale);
 
   bool done() const { return gather_.done(); }

@@ -86,8 +86,9 @@ TEST_P(GsSgdOracle, SmallTensorsBetweenLargeOnesAreSummedWhole) {
   expect_equal({.k = 19, .candidates = 38, .local = 19, .small = small}, density + kNarrow + Words{"dense_below=5"});
 }
 
-// As by default, but for what depends on the clock: a model of one large tensor and small ones, at 2 %, k columns.
-TEST_P(GsSgdOracle, SoItIsByDefault) {
+// A model of one large tensor and small ones, with the density, rows, candidates and k columns that a run begins with; in
+// fp32 and by owners, as all of this suite.
+TEST_P(GsSgdOracle, SoItIsWithTheSizesThatARunBeginsWith) {
   const Problem large{.size = 6005};
   std::vector<bool> small(large.size);
   std::fill_n(small.begin(), 5, true);
