@@ -8,8 +8,8 @@
 // between a floor (`density`) and a ceiling (`max_density`); where the whole layer hides, or would cost no more than
 // its floor, it is sent dense. The wire hides; the processor's work on every entry does not, so above the floor that
 // work may take only a small share of the time the message hides behind. The last group has nothing to hide behind and
-// gets the floor (section 3 of the paper). Then neighbours are merged where waiting for the second is cheaper than a message of its own (OMGS-SGD, S. Shi et
-// al., INFOCOM 2020).
+// gets the floor (section 3 of the paper). Then neighbours are merged where waiting for the second is cheaper than a
+// message of its own (OMGS-SGD, S. Shi et al., INFOCOM 2020).
 #pragma once
 
 #include <cstddef>
