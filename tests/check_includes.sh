@@ -29,13 +29,13 @@ report: base checkpoint
 compare: base checkpoint lab launch report
 web: base wire
 sim: base checkpoint fabric optim server strategy task engine
-plan: base fabric model optim topology strategy task sim
+plan: base fabric model optim topology strategy task sim report
 watch: base checkpoint fabric lab engine report web
 runtime: base wire codec fabric model optim schedule checkpoint correction topology server strategy task lab launch engine plan watch
 cli: base wire codec fabric model optim schedule checkpoint correction topology server strategy task lab launch engine sim plan watch runtime report web compare
 '
 # The torch edges. Every other source compiles without torch.
-readonly MAY_SEE_TORCH='^(src/(model/torch_model\.(h|cc)|fabric/c10d_sums\.cc|task/(models|torch_task)\.(h|cc)|runtime/(session|train|model_file|evaluate)\.(h|cc))|include/slipstream/(runtime/session|model/module_tensors)\.h)$'
+readonly MAY_SEE_TORCH='^(src/(model/(torch_model|device_copies)\.(h|cc)|fabric/c10d_sums\.cc|task/(models|torch_task)\.(h|cc)|runtime/(session|train|model_file|evaluate)\.(h|cc))|include/slipstream/(runtime/session|model/module_tensors)\.h)$'
 
 find_sources() {  # folders…: the C++ sources below those that exist
   local folder

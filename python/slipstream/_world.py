@@ -5,6 +5,7 @@ import gc
 import os
 import socket
 import weakref
+from datetime import timedelta
 
 import torch.distributed as dist
 
@@ -40,7 +41,8 @@ def join(*, hide: bool = False, **options: object) -> None:
 
     Started by torchrun, mpirun or srun a process finds the others by itself; after
     torch.distributed.init_process_group through that group; otherwise it is alone. Keyword arguments are
-    the flags of `slipstream train` under "Workers and network", such as timeout=60 or interface="eth0".
+    the flags of `slipstream train` under "Workers and network", such as timeout=60 or interface="eth0". With sums="c10d"
+    dense sums are made by a second group of the same ranks and backend (torch 2.3 and later).
 
     hide=True takes the launcher's variables (RANK, WORLD_SIZE …) out of the environment afterwards, so that libraries
     that would distribute the job as well (Lightning, Accelerate) see one process.
@@ -50,10 +52,14 @@ def join(*, hide: bool = False, **options: object) -> None:
         if key in _NOT_HERE:
             raise _core.ConfigError(f"join({key}=…) would do nothing: {_NOT_HERE[key]}; leave it out")
     if _world is None:
-        through = {}
+        through, group = {}, ""
         if dist.is_available() and dist.is_initialized() and "rank" not in options:
-            through = _through_group()
-        _world = _core.World(pairs({**options, **through}))
+            through = _through_group(str(options.get("sums", "auto")))
+            if options.get("sums") == "c10d" and hasattr(dist.group.WORLD, "group_name"):  # not in torch 1.13
+                # One of our own: whose operations have an order of their own, and a time limit.
+                limit = timedelta(seconds=float(options.get("timeout", 120)))
+                group = dist.new_group(timeout=limit).group_name
+        _world = _core.World(pairs({**options, **through}), group)
         _given = options
         atexit.register(_leave)
     elif options and options != _given:
@@ -126,15 +132,17 @@ def size() -> int:
     return _world.size if _world else 1
 
 
-def _through_group():
+def _through_group(sums):
     """Rank 0 of the process group chooses a port and tells it to the others."""
     meeting = [None]
     if dist.get_rank() == 0:
         with socket.socket() as free:
             free.bind(("", 0))
-            meeting = [(os.environ.get("MASTER_ADDR", "127.0.0.1"), free.getsockname()[1])]
+            meeting = [(os.environ.get("MASTER_ADDR", "127.0.0.1"), free.getsockname()[1], sums)]
     dist.broadcast_object_list(meeting)
-    host, port = meeting[0]
+    host, port, theirs = meeting[0]
+    if theirs != sums:
+        raise _core.ConfigError(f"join(sums={sums!r}) on rank {dist.get_rank()}, {theirs!r} on rank 0; give all the same")
     return {"rank": dist.get_rank(), "world_size": dist.get_world_size(), "master_addr": host, "master_port": port}
 
 

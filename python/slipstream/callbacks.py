@@ -91,6 +91,12 @@ def trainer_callback():
         """
 
         def on_train_begin(self, args, state, control, model=None, optimizer=None, **more):
+            if args.load_best_model_at_end and _world.size() > 1:
+                raise ConfigError(
+                    "load_best_model_at_end would put each worker's own best checkpoint in the place of the weights before "
+                    "the workers come together at the end; leave it out, and load trainer.state.best_model_checkpoint of one "
+                    "worker after train()"
+                )
             if args.save_strategy != "no":
                 self._keep_to_ourselves(args.output_dir, "output_dir")
             optimizer.optimizer = self._wrapped(optimizer.optimizer, model)  # Accelerate's wrapper goes on stepping it

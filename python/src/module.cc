@@ -60,7 +60,8 @@ void set_all(OptionSet& options, const Pairs& pairs) {
 
 class World {
  public:
-  explicit World(const Pairs& pairs) {
+  // `process_group`: the name of the c10d group that makes dense sums with sums=c10d; empty: one of our own.
+  World(const Pairs& pairs, const std::string& process_group) {
     LaunchOptions options;
     OptionSet described("join()");
     options.describe(described);
@@ -70,6 +71,7 @@ class World {
     }
     Placement placement = place(options, process_environment());
     if (placement.supervisor) placement.at = {};
+    placement.at.process_group = process_group;
     placement.at.interrupted = [] {
       const py::gil_scoped_acquire gil;
       return PyErr_CheckSignals() != 0;
@@ -235,7 +237,7 @@ PYBIND11_MODULE(_core, m) {
       });
 
   py::class_<World, std::shared_ptr<World>>(m, "World")
-      .def(py::init<const Pairs&>())
+      .def(py::init<const Pairs&, const std::string&>())
       .def_property_readonly("rank", &World::rank)
       .def_property_readonly("size", &World::size)
       .def("announce", &World::announce, py::call_guard<py::gil_scoped_release>());

@@ -8,6 +8,7 @@
 
 #include "cli/verbs.h"
 #include "lab/lab.h"
+#include "plan/plan_page.h"
 #include "runtime/measure_profile.h"
 #include "runtime/train.h"
 #include "task/task_options.h"
@@ -39,6 +40,7 @@ struct Arguments {
   std::int64_t tensors = 64;
   std::vector<int> workers;  // numbers of workers to plan for
   bool no_costs = false, no_dials = false, json = false;
+  std::string report;  // a file; empty: none
 };
 
 // What the flags of `train` say.
@@ -116,6 +118,10 @@ int print_plans(const Arguments& a, PlanProfile profile, const Registry& registr
     }
   }
   if (a.json) std::printf("%s\n", plan_json(plans).c_str());
+  if (!a.report.empty()) {
+    write_report({}, a.report, plan_part(plans));
+    std::fprintf(stderr, "%s has the same with plots\n", a.report.c_str());
+  }
   return 0;
 }
 
@@ -139,6 +145,7 @@ Verb add_plan(CLI::App& app) {
   verb.add_flag("--no-costs", a->no_costs, "encoding takes no time: a processor that is far faster than this one");
   verb.add_flag("--no-dials", a->no_dials, "strategies as they are by default; no other options are tried");
   verb.add_flag("--json", a->json, "one JSON document instead of tables");
+  verb.add_option("--report", a->report, "a file: the same as a page with plots, which opens offline");
   verb.add_option("--supervisor-fd", a->supervisor_fd)->group("");
   Training described;
   OptionSet options("command line");

@@ -13,7 +13,13 @@
 #ifdef SLIPSTREAM_GLOO  // the headers of the Gloo that this torch was built with are there
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #endif
+#if __has_include(<torch/csrc/distributed/c10d/GroupRegistry.hpp>)  // since torch 2.2
+#define SLIPSTREAM_NAMED_GROUPS
+#include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#endif
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "fabric/own_address.h"
 
@@ -33,6 +39,77 @@ std::string first_line(const std::string& text) {
   }
   return line;
 }
+
+// One sum by a c10d::ProcessGroup. A thread of c10d reports its end, under the mesh's mutex.
+class C10dSum final : public Operation {
+ public:
+  template <typename Group>
+  C10dSum(std::shared_ptr<MeshCore> mesh, Group& group, std::span<float> values)
+      : mesh_(std::move(mesh)), count_(values.size()), ending_(std::make_shared<Ending>()) {
+    const auto report = [mesh = mesh_, ending = ending_](std::string error) {
+      const std::lock_guard lock(mesh->mutex);
+      ending->finished = true;
+      ending->error = std::move(error);
+      ending->at = mesh->clock.now();
+      mesh->changed.notify_all();
+    };
+    std::vector<torch::Tensor> tensors{
+        torch::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, torch::kFloat)};
+    try {
+      work_ = group.allreduce(tensors);
+      work_->getFuture()->addCallback([report](c10::ivalue::Future& f) {
+        report(f.hasError() ? f.tryRetrieveErrorMessage() + " " : std::string());
+      });
+    } catch (const std::exception& e) {
+      try {
+        if (work_) work_->wait();  // it uses the memory
+      } catch (const std::exception&) {
+      }
+      report(std::string(e.what()) + " ");
+    }
+  }
+  ~C10dSum() override {  // c10d uses the memory until it ends the sum, at the latest by its timeout
+    std::unique_lock lock(mesh_->mutex);
+    mesh_->changed.wait(lock, [this] { return ending_->finished; });
+  }
+  void wait() override {
+    std::unique_lock lock(mesh_->mutex);
+    const std::string what = fmt::format("sum of {} floats", count_);
+    mesh_->waiting_for = what;
+    const std::chrono::duration<double> timeout(mesh_->patience.waiting());
+    mesh_->changed.wait_for(lock, timeout, [this] { return ending_->finished || mesh_->failure; });
+    mesh_->waiting_for.clear();
+    mesh_->patience.waited_until(mesh_->clock.now());
+    if (ending_->finished && ending_->error.empty()) return;
+    // The mesh knows better who is to blame: give it a moment to say so.
+    mesh_->changed.wait_for(lock, std::chrono::seconds(2), [this] { return mesh_->failure.has_value(); });
+    if (!mesh_->failure) {
+      const std::string text = fmt::format(
+          "{} gave up on a {}: {}", mesh_->name(mesh_->rank()), what,
+          ending_->finished ? first_line(ending_->error) : fmt::format("no answer within {:.0f} s", timeout.count()));
+      lock.unlock();
+      mesh_->fail(text);
+      lock.lock();
+    }
+    mesh_->throw_failure();
+  }
+  bool done() override {
+    const std::lock_guard lock(mesh_->mutex);
+    return ending_->finished || mesh_->failure;
+  }
+  double finished_at() const override { return ending_->at; }
+
+ private:
+  struct Ending {
+    bool finished = false;
+    std::string error;
+    double at = 0;
+  };
+  const std::shared_ptr<MeshCore> mesh_;
+  const std::size_t count_;
+  const std::shared_ptr<Ending> ending_;
+  c10::intrusive_ptr<c10d::Work> work_;
+};
 
 #ifdef SLIPSTREAM_GLOO
 
@@ -119,72 +196,6 @@ class MeshStore final : public c10d::Store, public Listener {
   std::optional<std::string> failure_;
 };
 
-// One sum. A thread of Gloo reports its end, under the mesh's mutex.
-class C10dSum final : public Operation {
- public:
-  C10dSum(std::shared_ptr<MeshCore> mesh, c10d::ProcessGroupGloo& group, std::span<float> values)
-      : mesh_(std::move(mesh)), count_(values.size()), ending_(std::make_shared<Ending>()) {
-    const auto report = [mesh = mesh_, ending = ending_](std::string error) {
-      const std::lock_guard lock(mesh->mutex);
-      ending->finished = true;
-      ending->error = std::move(error);
-      ending->at = mesh->clock.now();
-      mesh->changed.notify_all();
-    };
-    std::vector<torch::Tensor> tensors{
-        torch::from_blob(values.data(), {static_cast<std::int64_t>(values.size())}, torch::kFloat)};
-    try {
-      work_ = group.allreduce(tensors);
-      work_->getFuture()->addCallback([report](c10::ivalue::Future& f) {
-        report(f.hasError() ? f.tryRetrieveErrorMessage() + " " : std::string());
-      });
-    } catch (const std::exception& e) {
-      report(std::string(e.what()) + " ");
-    }
-  }
-  ~C10dSum() override {  // Gloo uses the memory until it ends the sum, at the latest by its timeout
-    std::unique_lock lock(mesh_->mutex);
-    mesh_->changed.wait(lock, [this] { return ending_->finished; });
-  }
-  void wait() override {
-    std::unique_lock lock(mesh_->mutex);
-    const std::string what = fmt::format("sum of {} floats", count_);
-    mesh_->waiting_for = what;
-    const std::chrono::duration<double> timeout(mesh_->patience.waiting());
-    mesh_->changed.wait_for(lock, timeout, [this] { return ending_->finished || mesh_->failure; });
-    mesh_->waiting_for.clear();
-    mesh_->patience.waited_until(mesh_->clock.now());
-    if (ending_->finished && ending_->error.empty()) return;
-    // The mesh knows better who is to blame: give it a moment to say so.
-    mesh_->changed.wait_for(lock, std::chrono::seconds(2), [this] { return mesh_->failure.has_value(); });
-    if (!mesh_->failure) {
-      const std::string text = fmt::format(
-          "{} gave up on a {}: {}", mesh_->name(mesh_->rank()), what,
-          ending_->finished ? first_line(ending_->error) : fmt::format("no answer within {:.0f} s", timeout.count()));
-      lock.unlock();
-      mesh_->fail(text);
-      lock.lock();
-    }
-    mesh_->throw_failure();
-  }
-  bool done() override {
-    const std::lock_guard lock(mesh_->mutex);
-    return ending_->finished || mesh_->failure;
-  }
-  double finished_at() const override { return ending_->at; }
-
- private:
-  struct Ending {
-    bool finished = false;
-    std::string error;
-    double at = 0;
-  };
-  const std::shared_ptr<MeshCore> mesh_;
-  const std::size_t count_;
-  const std::shared_ptr<Ending> ending_;
-  c10::intrusive_ptr<c10d::Work> work_;
-};
-
 class C10dSums final : public C10dEngine {
  public:
   explicit C10dSums(MeshFabric& net) : mesh_(net.core()) {
@@ -226,6 +237,48 @@ class C10dSums final : public C10dEngine {
 };
 
 #endif  // SLIPSTREAM_GLOO
+
+#ifdef SLIPSTREAM_NAMED_GROUPS
+
+// Sums by a process group that the program has made itself, of whatever backend, over that group's own connections.
+class GroupSums final : public DenseSums {
+ public:
+  explicit GroupSums(MeshFabric& net) : mesh_(net.core()) {
+    std::vector<torch::Tensor> one{torch::ones({1})};
+    try {
+      group_ = c10d::resolve_process_group(net.at().process_group);
+      const auto work = group_->allreduce(one);
+      work->getFuture();  // by which sums tell their end
+      work->wait(to_millis(net.at().join_timeout_seconds));
+    } catch (const std::exception& e) {
+      fail<ConfigError>(
+          "sums=c10d: the process group cannot sum on the CPU ({}); make it with a backend that can, such as "
+          "init_process_group(\"cpu:gloo,cuda:nccl\"), or leave sums=c10d out",
+          first_line(e.what()));
+    }
+    if (group_->getSize() != net.size() || group_->getRank() != net.rank()) {
+      fail<ConfigError>(
+          "sums=c10d: the process group has {} ranks, of which this is {}, and the job {}, of which this is {}",
+          group_->getSize(), group_->getRank(), net.size(), net.rank());
+    }
+  }
+  InFlight sum(std::span<float> values) override { return InFlight(std::make_unique<C10dSum>(mesh_, *group_, values)); }
+
+ private:
+  const std::shared_ptr<MeshCore> mesh_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+};
+
+std::unique_ptr<DenseSums> make_group_sums(MeshFabric& net) { return std::make_unique<GroupSums>(net); }
+
+#else
+
+std::unique_ptr<DenseSums> make_group_sums(MeshFabric&) {
+  fail<ConfigError>("sums=c10d uses your process group with torch 2.3 and later; this is {}: leave it out",
+                    TORCH_VERSION);
+}
+
+#endif  // SLIPSTREAM_NAMED_GROUPS
 
 // Only a server needs libuv. Debian's torch has none and would refuse the default of torch 2.4 and later.
 template <typename Options>
@@ -318,7 +371,9 @@ std::unique_ptr<MeshFabric> join_fabric(const Rendezvous& at) {
         at.master_addr.c_str(), at.master_port);
   }
   auto net = at.store_prefix.empty() ? std::make_unique<MeshFabric>(at) : join_through_store(at);
-  if (at.sums == "c10d" && net->size() > 1 && !at.serves()) net->use(make_c10d_sums(*net));
+  if (at.sums == "c10d" && net->size() > 1 && !at.serves()) {
+    at.process_group.empty() ? net->use(make_c10d_sums(*net)) : net->use(make_group_sums(*net));
+  }
   return net;
 }
 

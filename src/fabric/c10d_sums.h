@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// EDGE 2, the second place that uses torch: dense sums by libtorch's c10d (over Gloo), and the store that torchrun
-// holds for its workers. No torch in this header.
+// EDGE 2, the second place that uses torch: dense sums by libtorch's c10d, over Gloo or by a process group that the
+// program has made; and the store that torchrun holds for its workers. No torch in this header.
 #pragma once
 
 #include <memory>

@@ -180,7 +180,10 @@ CrewOutcome run_crew(std::vector<CrewMember> members, const CrewRules& rules) {
     if (info.si_signo != SIGINT && info.si_signo != SIGTERM) continue;
     // Ctrl-C (from the kernel) reaches the whole foreground group by itself: passing it on would deliver it twice.
     const bool kills = running.outcome.interrupted || rules.interruption_kills;
-    if (!kills) std::fprintf(stderr, "slipstream: stopping; once more to stop at once\n");
+    if (!kills) {  // in the place of a progress bar, if there is one
+      const char* fresh_line = isatty(STDERR_FILENO) == 1 ? "\r\033[K" : "";
+      std::fprintf(stderr, "%sslipstream: stopping; once more to stop at once\n", fresh_line);
+    }
     if (kills) {
       running.signal_all(SIGKILL);
     } else if (info.si_code != SI_KERNEL) {

@@ -8,26 +8,24 @@
 
 namespace slipstream {
 
-void FlatModel::Free::operator()(float* p) const { std::free(p); }
-
 FlatModel::Buffer FlatModel::allocate(std::size_t count) {
   constexpr std::size_t kLine = 64;
   const std::size_t bytes = (count * sizeof(float) + kLine) / kLine * kLine;  // never 0
   auto* p = static_cast<float*>(std::aligned_alloc(kLine, bytes));
   if (p == nullptr) fail<Error>("out of memory: a model of {} parameters needs {} bytes", count, bytes);
   std::memset(p, 0, bytes);
-  return Buffer(p);
+  return {p, [](float* memory) { std::free(memory); }};
 }
 
-FlatModel::FlatModel(const std::vector<Parameter>& parameters) {
+FlatModel::FlatModel(const std::vector<Parameter>& parameters, const std::function<Buffer(std::size_t)>& memory) {
   slots_.reserve(parameters.size());
   for (const Parameter& p : parameters) {
     check(p.rows > 0 && p.count % p.rows == 0, "'{}' has {} elements in {} rows", p.name, p.count, p.rows);
     slots_.push_back({p.name, count_, p.count, p.rows});
     count_ += p.count;
   }
-  weights_ = allocate(count_);
-  grads_ = allocate(count_);
+  weights_ = memory(count_);
+  grads_ = memory(count_);
 }
 
 const Slot& FlatModel::slot_at(std::size_t offset) const {

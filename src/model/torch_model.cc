@@ -8,14 +8,27 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/jit/serialization/pickle.h>
 
+#include <algorithm>
+#include <deque>
 #include <fstream>
 #include <iterator>
+#include <mutex>
 #include <unordered_set>
 
 #include "base/vec.h"
 #include "checkpoint/atomic_file.h"
+#include "model/device_copies.h"
 
 namespace slipstream {
+
+namespace {
+
+std::int64_t version_of(const torch::Tensor& parameter) {
+  const auto& grad = parameter.grad();
+  return grad.defined() ? static_cast<std::int64_t>(grad._version()) : 0;
+}
+
+}  // namespace
 
 // What the hooks share. Autograd's nodes live as long as the parameters, so they refer to this, not to the TorchModel.
 struct TorchModel::Hooks {
@@ -26,8 +39,42 @@ struct TorchModel::Hooks {
   bool staged(std::size_t i) const { return masters[i].defined(); }
   using Accumulator = decltype(torch::autograd::impl::grad_accumulator(torch::Tensor()));  // another type since 2.14
   std::vector<Accumulator> accumulators;  // autograd holds them only weakly
+  bool held = false;                      // backward passes are not reported
   bool touched = false;                   // there was a backward pass since the last step
   std::exception_ptr failure;             // the first error in a hook, until settle_gradients() can throw it
+  std::vector<std::int64_t> fetched;      // by slot: the version of a staged gradient that was copied last
+
+  struct Ready {
+    std::size_t slot;
+    Arrival arrival;
+  };
+  std::deque<Ready> unreported;  // complete gradients, in the order of backward; clear() waits for them
+  std::mutex mutex;              // autograd has a thread for each device; guards all of this during backward
+
+  // Copies the gradient of a staged parameter, which stays where it is.
+  Arrival fetch(std::size_t i) {
+    const auto& grad = parameters[i].grad();
+    fetched[i] = version_of(parameters[i]);
+    if (grad.defined()) return copy_beside(views[i], grad);
+    views[i].zero_();
+    return {};
+  }
+
+  // Calls on_ready for gradients that have arrived; those after one that has not wait with it, as the order counts.
+  // torch makes a plain RuntimeError of what passes through its autograd to Python: an error is kept.
+  void report(bool wait) {
+    try {
+      while (!unreported.empty()) {
+        const std::size_t slot = unreported.front().slot;
+        if (wait) unreported.front().arrival.wait();
+        if (!unreported.front().arrival.passed()) return;
+        unreported.pop_front();
+        if (on_ready) on_ready(slot);
+      }
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }
 };
 
 namespace {
@@ -56,11 +103,6 @@ bool in_place(const torch::Tensor& parameter, const torch::Tensor& view) {
   return grad.defined() && grad.data_ptr() == view.data_ptr();
 }
 
-std::int64_t version_of(const torch::Tensor& parameter) {
-  const auto& grad = parameter.grad();
-  return grad.defined() ? static_cast<std::int64_t>(grad._version()) : 0;
-}
-
 // After zero_grad(true), the default since torch 2, backward makes a new gradient tensor: copies it into the flat
 // buffer.
 void bring_home(torch::Tensor& parameter, torch::Tensor& view) {
@@ -73,13 +115,6 @@ void bring_home(torch::Tensor& parameter, torch::Tensor& view) {
     view.zero_();
   }
   grad = view;
-}
-
-// Copies the gradient of a staged parameter, which stays where it is.
-void fetch(const torch::Tensor& parameter, torch::Tensor& view) {
-  torch::NoGradGuard no_grad;
-  const auto& grad = parameter.grad();
-  grad.defined() ? view.copy_(grad) : view.zero_();
 }
 
 template <typename F>
@@ -127,7 +162,10 @@ TorchModel::TorchModel(const ModuleTensors& module, bool stage) : module_(module
   }
   if (hooks_->parameters.empty()) fail<ConfigError>("the model has no parameter that requires a gradient");
 
-  flat_ = std::make_unique<FlatModel>(sizes);
+  const bool devices = std::any_of(hooks_->parameters.begin(), hooks_->parameters.end(),
+                                   [](const torch::Tensor& p) { return !p.device().is_cpu(); });
+  hooks_->fetched.assign(sizes.size(), 0);
+  flat_ = devices ? std::make_unique<FlatModel>(sizes, pinned_memory) : std::make_unique<FlatModel>(sizes);
   unseal();
   for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
     torch::Tensor& p = hooks_->parameters[i];
@@ -149,21 +187,20 @@ TorchModel::TorchModel(const ModuleTensors& module, bool stage) : module_(module
     hooks_->accumulators.back()->add_post_hook(make_hook([hooks = std::weak_ptr(hooks_), i] {
       const auto alive = hooks.lock();
       if (!alive) return;
+      const std::lock_guard lock(alive->mutex);
       alive->touched = true;
       if (alive->failure) return;
-      try {  // torch makes a plain RuntimeError of what passes through its autograd to Python
-        alive->staged(i) ? fetch(alive->parameters[i], alive->views[i])
-                         : bring_home(alive->parameters[i], alive->views[i]);
-        if (alive->on_ready) alive->on_ready(i);
-      } catch (...) {
-        alive->failure = std::current_exception();
-      }
+      if (!alive->staged(i)) bring_home(alive->parameters[i], alive->views[i]);
+      if (alive->held) return;
+      alive->unreported.push_back({i, alive->staged(i) ? alive->fetch(i) : Arrival()});
+      alive->report(/*wait=*/false);
     }));
   }
 }
 
 // The module outlives us: gives it memory of its own again.
 TorchModel::~TorchModel() {
+  hooks_->unreported.clear();
   for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
     torch::Tensor& p = hooks_->parameters[i];
     p.mutable_grad() = torch::Tensor();
@@ -172,16 +209,19 @@ TorchModel::~TorchModel() {
 }
 
 void TorchModel::publish() {
-  if (!stages_) return;
-  torch::NoGradGuard no_grad;
+  std::vector<Arrival> copies;
   for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
-    if (hooks_->staged(i)) hooks_->parameters[i].copy_(hooks_->masters[i]);
+    if (hooks_->staged(i)) copies.push_back(copy_beside(hooks_->parameters[i], hooks_->masters[i]));
   }
+  for (const Arrival& copy : copies) copy.wait();
 }
 
 void TorchModel::on_gradient(std::function<void(std::size_t)> on_ready) { hooks_->on_ready = std::move(on_ready); }
 
-void TorchModel::require_backward() const {
+bool& TorchModel::held() { return hooks_->held; }
+
+void TorchModel::require_backward() {
+  if (!hooks_->failure) hooks_->report(/*wait=*/true);
   if (hooks_->failure) std::rethrow_exception(hooks_->failure);
 }
 
@@ -189,10 +229,11 @@ void TorchModel::note_failure(std::exception_ptr failure) { hooks_->failure = st
 
 void TorchModel::settle_gradients() {
   require_backward();
+  std::vector<Arrival> copies;
   for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
     torch::Tensor &p = hooks_->parameters[i], &view = hooks_->views[i];
     if (versions_[i] < 0) {
-      hooks_->staged(i) ? fetch(p, view) : bring_home(p, view);
+      hooks_->staged(i) ? copies.push_back(hooks_->fetch(i)) : bring_home(p, view);
       continue;
     }
     if (hooks_->staged(i) ? version_of(p) == versions_[i] : in_place(p, view) && versions_[i] == view._version())
@@ -204,10 +245,12 @@ void TorchModel::settle_gradients() {
         "may be changed before",
         flat_->slots()[i].name);
   }
+  for (const Arrival& copy : copies) copy.wait();
 }
 
 void TorchModel::zero_gradients() {
   if (!std::exchange(hooks_->touched, false)) return;
+  hooks_->unreported.clear();
   torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < hooks_->parameters.size(); ++i) {
     hooks_->views[i].zero_();
@@ -218,7 +261,7 @@ void TorchModel::zero_gradients() {
 void TorchModel::seal(std::size_t first, std::size_t end) {
   for (std::size_t i = first; i < end; ++i) {
     if (hooks_->staged(i)) {
-      versions_[i] = version_of(hooks_->parameters[i]);
+      versions_[i] = hooks_->fetched[i];
       continue;
     }
     torch::Tensor& grad = hooks_->parameters[i].mutable_grad();
@@ -228,6 +271,7 @@ void TorchModel::seal(std::size_t first, std::size_t end) {
 }
 
 void TorchModel::unseal() {
+  hooks_->unreported.clear();
   versions_.assign(hooks_->parameters.size(), -1);
   hooks_->touched = false;
   hooks_->failure = nullptr;
@@ -242,7 +286,7 @@ c10::IntArrayRef TorchModel::shape(std::size_t slot) const { return hooks_->para
 // by default since 2.6 (weights_only).
 void write_state_dict(const std::string& path, const NamedTensors& tensors) {
   c10::Dict<std::string, torch::Tensor> dict;
-  for (const auto& [name, tensor] : tensors) dict.insert(name, tensor.detach().clone());
+  for (const auto& [name, tensor] : tensors) dict.insert(name, tensor.detach().cpu().clone());
   std::string pickle;
   torch::jit::Pickler pickler([&pickle](const char* data, std::size_t bytes) { pickle.append(data, bytes); }, nullptr,
                               nullptr, nullptr, nullptr, /*tag_aggregates=*/false);

@@ -6,11 +6,13 @@
 //
 // Parameters that are not float32 on the CPU are *staged*: they stay where they are, the flat weights are their float32
 // masters, each gradient is copied into the flat buffer when it is complete (and freed after the step), and publish()
-// copies the weights back. Copies wait for the device; none of this was tried on a GPU.
+// copies the weights back. From another device gradients are copied beside the program (model/device_copies.h): they are
+// reported in the order of backward, each once it has arrived, the last of them in settle_gradients(). Tried on a
+// device made for the tests, not on a GPU.
 //
 // A gradient of another parameter that was freed or replaced (zero_grad(true), torch 2's default; p.mutable_grad() = …)
 // is copied into its place, at the cost of that copy, and the view is attached again. Parameters that share one tensor
-// share one slot. Training thread only (CPU autograd runs there too).
+// share one slot. Training thread only, and the threads in which autograd runs meanwhile (for the CPU it is the same).
 #pragma once
 
 #include <slipstream/model/flat_model.h>
@@ -42,13 +44,16 @@ class TorchModel {
   bool stages() const { return stages_; }  // is at least one parameter staged?
   void publish();                          // copies the flat weights to staged parameters
 
-  // `on_ready(slot)` is called during backward, once per slot and backward pass. What it throws ends the calls, not
-  // backward: require_backward() throws it until unseal().
+  // `on_ready(slot)` is called during backward, or in settle_gradients(), once per slot and backward pass, but not for
+  // passes while held() is true. What it throws ends the calls, not backward: require_backward() throws it until
+  // unseal().
   void on_gradient(std::function<void(std::size_t)> on_ready);
-  // Throws the error that on_ready or note_failure() left, if there is one.
-  void require_backward() const;
+  bool& held();
+  // Reports what is still under way, and throws the error that on_ready or note_failure() left, if there is one. Ranks
+  // must have reported the same gradients before they communicate between backward and step.
+  void require_backward();
   void note_failure(std::exception_ptr failure);
-  // Calls require_backward(), then brings gradients that are elsewhere into the flat buffer; a freed one counts as zero.
+  // Calls require_backward(), and brings gradients that are elsewhere into the flat buffer; a freed one counts as zero.
   // Throws ConfigError naming a parameter whose gradient has changed since seal().
   void settle_gradients();
   // Zeroes what backward has added since the last call or unseal().

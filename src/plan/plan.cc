@@ -55,11 +55,12 @@ Prediction with_dial(Predictor& predictor, const Contender& contender, const Pla
   return *std::find_if(tried.begin(), tried.end(), [&](const Prediction& p) { return p.step_s <= limit; });
 }
 
-std::string reason(const Prediction& p, const Prediction* dense, const PlanProfile& profile) {
+std::string reason(const Prediction& p, const Prediction* dense, const PlanProfile& profile, bool equal_only) {
   const double computing = 100 * std::min(1.0, p.efficiency);
   if (profile.workers == 1) return "a worker alone has nobody to wait for";
   if (p.contender.name == "ssgd" && p.contender.set.empty()) {
-    return fmt::format("{:.0f} % of a step is computing: no strategy is faster by 5 % or more", computing);
+    return fmt::format("{:.0f} % of a step is computing: {} is faster by 5 % or more", computing,
+                       equal_only ? "none of those whose workers stay equal" : "no strategy");
   }
   std::string text = fmt::format("{:.4g} ms a step", 1e3 * p.step_s);
   if (dense != nullptr && dense->refused.empty()) {
@@ -85,7 +86,7 @@ Advice advise(const std::vector<Prediction>& all, const PlanProfile& profile, bo
     if (!fits(p) || p.step_s > kWorthIt * fastest->step_s) continue;
     if (best == nullptr || preference(p.contender.name) < preference(best->contender.name)) best = &p;
   }
-  return {best->contender.text(), reason(*best, dense, profile)};
+  return {best->contender.text(), reason(*best, dense, profile, equal_only)};
 }
 
 }  // namespace

@@ -4,8 +4,14 @@
 #include <algorithm>
 
 #include "plan/plan.h"
+#include "plan/plan_predict.h"
 
 namespace slipstream {
+namespace {
+
+constexpr double kTelling = 0.25;  // share of the time on the wire that is hidden
+
+}  // namespace
 
 Chooser::Choice PlanChooser::choose(const JobProfile& job, bool local) const {
   PlanProfile profile;
@@ -16,7 +22,13 @@ Chooser::Choice PlanChooser::choose(const JobProfile& job, bool local) const {
   profile.take_link(job.link);
   profile.costs = costs_;
   profile.optimizer = job.optimizer;
-  PlanRequest request{.strategies = {"ssgd", "lags", "gs", "topk"}, .dials = false};
+  // What dense steps took beyond the simulated ones is what hidden bytes take from computing, or a worker that is often
+  // late. It cannot be told from the link's own time where hardly anything is hidden.
+  const Prediction dense = Predictor(profile, registry_).predict({"ssgd", {}});
+  if (dense.refused.empty() && dense.hidden > kTelling && dense.bytes_sent > 0) {
+    profile.io_s_per_byte = std::max(0.0, job.dense_step_s - dense.step_s) / (2 * dense.hidden * dense.bytes_sent);
+  }
+  PlanRequest request{.strategies = {"ssgd", "ssgd:wire=bf16", "lags", "gs", "topk"}, .dials = false};
   if (local) request.strategies.insert(request.strategies.end(), {"dasgd:period=8", "dasgd:period=32"});
   std::erase_if(request.strategies, [this](const std::string& text) {
     const auto& all = registry_.all();

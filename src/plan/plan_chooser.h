@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// PlanChooser: the planner for `auto`. It predicts what ssgd, lags, gs and topk (with `local` also dasgd) would do with
-// the job, and names the one that the plan recommends. Takes some seconds.
+// PlanChooser: the planner for `auto`. It predicts what ssgd (also with 16 bits), lags, gs and topk (with `local` also
+// dasgd) would do with the job, and names the one that the plan recommends. Takes some seconds.
 #pragma once
 
 #include <slipstream/strategy/registry.h>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/plan_predict.h"
 
-#include <fmt/ranges.h>
 #include <slipstream/base/error.h>
 
 #include <algorithm>
@@ -117,17 +116,20 @@ struct Span {
   std::int64_t first, count;
 };
 
-// The steps to average over: the last ones, if something is sent in every step; else, in the second half, those after
-// the first step that sends up to the last one that sends. None if fewer than two send.
+// The steps to average over where workers differ between averages: in the second half, those after the first step that
+// sends up to the last one that sends, or the last ones, if all send. None if fewer than two send. Messages by which
+// workers agree on a period are no sending: they have less than a hundredth of what an average has.
 Span whole_periods(const SimJobResult& result, const Length& length) {
   const auto& steps = result.ranks.front().steps;
   const auto all = static_cast<std::int64_t>(steps.size());
+  const auto moved = [](const SimStepRecord& step) { return step.bytes_sent + step.bytes_received; };
+  double most = 0;
+  for (const SimStepRecord& step : steps) most = std::max(most, moved(step));
   std::vector<std::int64_t> sending;
   for (std::int64_t t = all / 2; t < all; ++t) {
-    const SimStepRecord& step = steps[static_cast<std::size_t>(t)];
-    if (step.bytes_sent + step.bytes_received > 0) sending.push_back(t);
+    if (moved(steps[static_cast<std::size_t>(t)]) > most / 100) sending.push_back(t);
   }
-  if (result.ranks.size() == 1 || static_cast<std::int64_t>(sending.size()) == all - all / 2) {
+  if (static_cast<std::int64_t>(sending.size()) == all - all / 2) {
     return {all - length.window, length.window};
   }
   if (sending.size() < 2) return {0, 0};
@@ -147,19 +149,6 @@ double extrapolated(double fewer, double more, int workers) {
 }
 
 }  // namespace
-
-Contender Contender::parse(const std::string& text) {
-  const std::size_t colon = std::min(text.find(':'), text.size());
-  Contender made{text.substr(0, colon), {}};
-  for (std::size_t at = colon + 1; at < text.size();) {
-    const std::size_t comma = std::min(text.find(',', at), text.size());
-    made.set.push_back(text.substr(at, comma - at));
-    at = comma + 1;
-  }
-  return made;
-}
-
-std::string Contender::text() const { return set.empty() ? name : fmt::format("{}:{}", name, fmt::join(set, ",")); }
 
 Predictor::Predictor(PlanProfile profile, const Registry& registry)
     : profile_(std::move(profile)), registry_(registry) {}
@@ -257,7 +246,8 @@ Prediction Predictor::simulate(const Contender& contender) {
     result = run_sim_job(options);
     require_finished(result, contender);
     const bool longest = 2.0 * static_cast<double>(steps) * profile_.workers > kMostSteps;
-    const auto span = length.period_known ? Span{steps - length.window, length.window} : whole_periods(result, length);
+    const bool known = length.period_known || found.equal;  // equal workers send in every step
+    const auto span = known ? Span{steps - length.window, length.window} : whole_periods(result, length);
     if (span.count == 0 && longest) {
       fail<ConfigError>("in {} simulated steps it did not average twice: give it a period", steps);
     }

@@ -15,16 +15,9 @@
 
 #include "plan/plan_profile.h"
 #include "sim/sim_job.h"
+#include "strategy/contender.h"
 
 namespace slipstream {
-
-struct Contender {
-  std::string name;
-  std::vector<std::string> set;  // "key=value"
-
-  static Contender parse(const std::string& text);  // NAME or NAME:KEY=VALUE,…
-  std::string text() const;
-};
 
 struct Prediction {
   Contender contender;

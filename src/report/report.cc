@@ -73,6 +73,7 @@ std::string page_of(const std::string& title, const std::string& connect, const 
                              {"style", std::string(parts.css)},
                              {"grid", grid.html},
                              {"grid_data", grid.html.empty() ? "null" : escape_script_json(grid.data)},
+                             {"summary_hidden", runs.empty() ? " hidden" : ""},
                              {"summary_title", grid.html.empty() ? "Summary" : "Runs, one of each contender"},
                              {"summary", tables["summary"]},
                              {"changes", tables["changes"]},

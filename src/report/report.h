@@ -26,10 +26,10 @@ const PageParts& page_parts();
 // Runs of the same name are distinguished by their paths.
 std::vector<Run> read_runs(const std::vector<std::string>& folders);
 
-// The part above the runs if they belong to a comparison (src/compare).
+// The part above the runs if they belong to a comparison (src/compare), or a plan (src/plan), which has no runs.
 struct GridPart {
   std::string title;  // of the page
-  std::string html;   // tables; empty: there is no comparison
+  std::string html;   // tables; empty: there are only runs
   std::string data;   // JSON, what page/grid.js draws
 };
 

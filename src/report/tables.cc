@@ -23,7 +23,8 @@ const Column kSummary[] = {
      "tested. Compare speeds only between runs whose results satisfy you"},
     {"step ms", "Median time of one step, without the first five; below it samples of all workers per second"},
     {"speed-up",
-     "Samples per second, divided by those of the first ssgd run here with the same task, model and network"},
+     "Samples per second, divided by those of the first ssgd run here with the same task, model, network, workers and "
+     "batch"},
     {"efficiency", "Compute and update time as a share of all step time: 100 % means that the network costs nothing"},
     {"where the time of a step goes",
      "Mean milliseconds per step over all ranks, without the first five steps; the four parts add up to the mean step"},
@@ -64,7 +65,8 @@ std::string result_cell(const Run& run) {
 
 std::string speedup_cell(const Run& run, const std::vector<Run>& runs) {
   const Run* base = baseline_of(run, runs);
-  if (base == nullptr) return "<span title=\"No ssgd run here has the same task, model and network\">–</span>";
+  if (base == nullptr)
+    return "<span title=\"No ssgd run here has the same task, model, network, workers and batch\">–</span>";
   if (base == &run) return "1.00 ×" + small("the baseline");
   return fmt::format("{} ×", fixed_text(run.samples_per_second / base->samples_per_second, 2)) +
          small(fmt::format("{} there", result_text(*base)));
@@ -101,8 +103,8 @@ const Run* baseline_of(const Run& run, const std::vector<Run>& runs) {
     const bool is_dense =
         base.strategy == "ssgd" && std::none_of(base.options.begin(), base.options.end(),
                                                 [](auto& o) { return o.first == "wire" && o.second != "fp32"; });
-    const bool is_alike =
-        base.task == run.task && base.model == run.model && base.network == run.network && base.group == run.group;
+    const bool is_alike = base.task == run.task && base.model == run.model && base.network == run.network &&
+                          base.group == run.group && base.workers == run.workers && base.batch == run.batch;
     if (is_dense && is_alike && base.samples_per_second > 0) return &base;
   }
   return nullptr;

@@ -11,8 +11,8 @@
 
 namespace slipstream {
 
-// The first run of strategy ssgd, without 16-bit sums, that a run may be compared with: same task, model, network and
-// group. Null if there is none.
+// The first run of strategy ssgd, without 16-bit sums, that a run may be compared with: same task, model, network, group,
+// number of workers and batch. Null if there is none.
 const Run* baseline_of(const Run& run, const std::vector<Run>& runs);
 
 // "84.30 %" or "1.9628"; the last batch's loss where nothing was tested.

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "engine/checkpointer.h"
+#include "strategy/contender.h"
 #include "watch/dashboard.h"
 
 namespace slipstream {
@@ -73,13 +74,9 @@ void TrainConfig::describe(OptionSet& o) {
 }
 
 void TrainConfig::take_set_from_strategy() {
-  const std::size_t colon = strategy.find(':');
-  if (colon == std::string::npos) return;
-  std::istringstream pairs(strategy.substr(colon + 1));
-  std::vector<std::string> first;
-  for (std::string pair; std::getline(pairs, pair, ',');) first.push_back(pair);
-  set.insert(set.begin(), first.begin(), first.end());
-  strategy.resize(colon);
+  const Contender given = Contender::parse(strategy);
+  strategy = given.name;
+  set.insert(set.begin(), given.set.begin(), given.set.end());
 }
 
 OptimizerOptions TrainConfig::grouped_optimizer() const {

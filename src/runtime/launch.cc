@@ -22,9 +22,11 @@ std::int64_t to_number(const std::string& name, const std::string& text) {
   return value;
 }
 
-// A port that all processes of one job derive alike and that two jobs hardly ever share.
+// A port that all processes of one job derive alike and that two jobs hardly ever share. Linux gives the ports from 32768
+// on to connections of whoever asks, so they may be taken.
 int port_of_job(const std::string& job) {
-  return 20000 + static_cast<int>(hash_bytes(std::as_bytes(std::span(job))) % 20000);
+  constexpr int kFirst = 20000, kEnd = 32000;
+  return kFirst + static_cast<int>(hash_bytes(std::as_bytes(std::span(job))) % (kEnd - kFirst));
 }
 
 // "node[03-07,12],other" → "node03"

@@ -115,8 +115,7 @@ struct Session::State {
   CheckpointMeta job;                       // all but step and files
   std::optional<Checkpointer> checkpoints;  // empty: no automatic checkpoints
   double unsaved_seconds = 0;               // since the last checkpoint, when the last group ended
-  bool held = false;
-  Holdings holdings;  // what this rank takes from one group to the next
+  Holdings holdings;                        // what this rank takes from one group to the next
 
   State(Fabric& fabric, const ModuleTensors& module, const SessionOptions& given)
       : world(fabric), at_work(std::in_place, fabric), model(module, given.stage), options(given) {
@@ -297,6 +296,10 @@ struct Session::State {
     }
   }
 
+  void slot_ready(std::size_t i) {
+    naming_step([&] { engine->slot_ready(i); });
+  }
+
   // This rank has data for step t. It cannot take that back.
   void begin_step() {
     if (pace) pace->begins(engine->t());
@@ -310,12 +313,11 @@ Session::Session(Fabric& world, const ModuleTensors& module, const SessionOption
     : state_(std::make_unique<State>(world, module, options)) {
   State& s = *state_;
   s.start_for_sure(*this);
-  s.model.on_gradient([this](std::size_t slot) { gradient_ready(slot); });
+  s.model.on_gradient([&s](std::size_t slot) { s.slot_ready(slot); });
 }
 
 void Session::gradient_ready(std::size_t i) {
-  State& s = *state_;
-  if (!s.held) s.naming_step([&] { s.engine->slot_ready(i); });
+  if (!state_->model.held()) state_->slot_ready(i);
 }
 
 Session::~Session() = default;
@@ -340,7 +342,7 @@ const StepRecord& Session::step(double loss) {
 Session::Forward::Forward(Session& session) : session_(session), began_(session.state_->world.clock().now()) {}
 Session::Forward::~Forward() { session_.state_->engine->forward_done(began_); }
 
-Session::Hold Session::hold() { return Hold(state_->held); }
+Session::Hold Session::hold() { return Hold(state_->model.held()); }
 void Session::zero_grad() { state_->model.zero_gradients(); }
 
 void Session::set_lr_factor(std::size_t group, double factor) { state_->engine->set_lr_factor(group, factor); }
@@ -371,6 +373,7 @@ void Session::finish() {
 
 void Session::save_checkpoint(const std::string& folder) {
   State& s = *state_;
+  s.model.require_backward();
   if (s.checkpoints) s.checkpoints->finish();
   std::string reason;
   Checkpointer now(s.world,
@@ -463,6 +466,7 @@ Session::Average::~Average() {
 
 Session::Average Session::average() {
   State& s = *state_;
+  s.model.require_backward();
   const auto weights = s.model.flat().weights();
   auto own = std::make_unique<Average::Own>(Average::Own{s, {weights.begin(), weights.end()}, {}});
   for (const torch::Tensor& other : s.model.others()) own->others.push_back(other.clone());
@@ -478,6 +482,7 @@ void Session::save(const std::string& path) const { state_->model.save_state_dic
 std::uint64_t Session::weights_hash() { return hash_bytes(std::as_bytes(state_->model.flat().weights())); }
 
 bool Session::agreement() {
+  state_->model.require_backward();
   const std::uint64_t mine = weights_hash();
   std::vector<std::uint64_t> all(static_cast<std::size_t>(state_->world.size()));
   state_->world.gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all))).wait();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 
 #include "base/vec.h"
 #include "base/visit_real.h"
@@ -22,6 +23,7 @@ constexpr const char* kDense = "ssgd";
 constexpr std::int64_t kSkip = 4;         // steps of a job that are too irregular to count
 constexpr double kRealGain = 0.97;        // of a dense step: a strategy that takes longer is not worth it
 constexpr double kNoticeable = 1.3;       // change of a step's time after which all is measured again
+constexpr double kHiccups = 0.125;        // share of steps, at either end, that do not count
 constexpr std::size_t kLongestName = 64;  // of a strategy with its options
 
 // What the second moments of a mean of gradients say of a worker's own: noise, of which a mean over P has a P-th.
@@ -68,11 +70,14 @@ void visit_text(StateVisitor& v, std::string_view name, std::string& text) {
   text = all.data();
 }
 
-double median(std::vector<double> values) {
+// The mean without the share `cut` of the values at either end. A median would take one of two values where a worker
+// waits in every other step, as with lags over a long way, and call that a change.
+double trimmed_mean(std::vector<double> values, double cut) {
   if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  std::sort(values.begin(), values.end());
+  const auto dropped = static_cast<std::ptrdiff_t>(cut * static_cast<double>(values.size()));
+  const double sum = std::accumulate(values.begin() + dropped, values.end() - dropped, 0.0);
+  return sum / static_cast<double>(std::ssize(values) - 2 * dropped);
 }
 
 }  // namespace
@@ -201,12 +206,12 @@ void AutoSgd::enter(Phase phase, std::int64_t t) {
   updated_s_ = job_->opt.seconds();
 }
 
-// The mean over ranks of the second half of this phase's steps, by its median, where the strategy has no period.
+// The mean over ranks of the dense steps that are measured, else of the second half of this phase's steps; without
+// hiccups where the strategy has no period.
 double AutoSgd::agreed_step_s(Step& s) const {
-  std::vector<double> late(step_s_.begin() + static_cast<std::ptrdiff_t>(step_s_.size() / 2), step_s_.end());
-  double seconds = 0;
-  for (const double one : late) seconds += one / static_cast<double>(late.size());
-  if (options_.may == "equal") seconds = median(late);
+  const std::int64_t half = std::ssize(step_s_) / 2, skip = phase_ == Phase::kMeasuring ? std::min(kSkip, half) : half;
+  const std::vector<double> late(step_s_.begin() + skip, step_s_.end());
+  double seconds = trimmed_mean(late, options_.may == "equal" ? kHiccups : 0);
   agree_on_means(s.net, std::span(&seconds, 1));
   return seconds;
 }

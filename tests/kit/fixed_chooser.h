@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/plan_predict.h"
 #include "strategy/chooser.h"
+#include "strategy/contender.h"
 
 namespace slipstream::test {
 

@@ -131,6 +131,9 @@ TEST(Plan, APeriodThatTheStrategyChoosesIsInTheMean) {
   const Prediction slow = predicted(profile(2, 1), "dasgd");
   EXPECT_GT(slow.bytes_sent, 1000) << "it averages";
   EXPECT_GT(slow.efficiency, 0.9);
+  const Prediction large = predicted(profile(4, 100, 40'000'000), "dasgd");
+  EXPECT_GT(large.bytes_sent, 2 * 0.75 * 4 * 40e6 / 1000)
+      << "what workers tell each other between averages is no average";
 }
 
 TEST(Plan, PeriodsOfDelayedAveragingTakeAsLongAsTheWireWhereItIsLonger) {

@@ -76,7 +76,7 @@ TEST_F(Launch, ATorchrunWithRestartsGoesOnFromTheLatestCheckpoint) {
   Program job(torchrun() + Words{"--max_restarts", "1"} + train(Words{"--steps", "400", "--batch", "4"} + flags),
               kOneThread);
   ASSERT_TRUE(job.wait_until([&] { return std::filesystem::exists(path("out/checkpoints/latest")); }));
-  kill(job.find("--out", path("out")), SIGKILL);  // the last one is a worker
+  kill(job.find("--out", path("out")), SIGKILL);
   const Ended ended = job.wait();
   ASSERT_EQ(ended.exit_code, 0) << ended.err;
   expect_words(ended.err, {"starting from the beginning", "resuming at step"});

@@ -126,14 +126,14 @@ class Program {
   }
   bool all_gone() const { return wait_for_processes(0); }
 
-  // The process of this job that was started with these two words side by side, such as {"--rank", "1"}.
-  // A worker has them once it has become its command: until then it is waited for.
+  // The process that this program started with these two words side by side, such as {"--rank", "1"}; never the program
+  // itself, which may have been given them, too. A worker has them once it has become its command: it is waited for.
   pid_t find(const std::string& word, const std::string& next) const {
     const std::string wanted = '\0' + word + '\0' + next + '\0';
     pid_t found = 0;
     const bool there = wait_until([&] {
       for (const pid_t pid : processes()) {
-        if (read_proc(pid, "cmdline").find(wanted) != std::string::npos) found = pid;
+        if (pid != pid_ && read_proc(pid, "cmdline").find(wanted) != std::string::npos) found = pid;
       }
       return found != 0;
     });

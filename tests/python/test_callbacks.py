@@ -104,7 +104,7 @@ TRAINER = """
                                               **more)
                 options = {"lags": {"adaptive": False, "density": 0.1}, "dasgd": {"period": 4, "delay": 2}}[strategy]
                 net, callback = Net(), slipstream.TrainerCallback(strategy, **options)
-                trainer = Trainer(model=net, args=arguments, train_dataset=rows, callbacks=[callback])
+                trainer = Trainer(model=net, args=arguments, train_dataset=rows, eval_dataset=rows[:4], callbacks=[callback])
                 trainer.train(resume_from_checkpoint=resume)
                 return weights(net), callback.optimizer
 """
@@ -151,6 +151,16 @@ def test_workers_that_would_save_into_one_folder_are_refused(workers):
     refused = [e.err for e in ended if "ConfigError: another worker saves its checkpoints in 'together', too" in e.err]
     assert len(refused) == 1 and all(e.code == 1 for e in ended), ended[0].err + ended[1].err
     assert "rank{slipstream.rank()}" in refused[0]
+
+
+def test_the_trainer_may_not_load_each_workers_own_best_model(workers):
+    pytest.importorskip("transformers")
+    pytest.importorskip("accelerate")
+    ended = workers(TRAINER + """
+            train(f"own{rank}", 5, "steps", load_best_model_at_end=True, eval_strategy="steps", eval_steps=5)
+            """)
+    for e in ended:
+        assert e.code == 1 and "ConfigError: load_best_model_at_end would put each worker's own best" in e.err, e.err
 
 
 def test_lightning_resumes_from_each_workers_own_checkpoint_bit_for_bit(workers):

@@ -47,6 +47,54 @@ def test_join_goes_through_a_process_group_that_is_there(workers):
     assert ended[0].out == ended[1].out and ended[0].out.startswith("2 ")
 
 
+# 70,000 floats: short sums stay with the mesh. c10d cannot encrypt: no secret.
+SUMMED = """
+    import os
+    del os.environ["SLIPSTREAM_SECRET"]
+    groups = []
+    new_group = torch.distributed.new_group
+    torch.distributed.new_group = lambda **options: groups.append(new_group(**options)) or groups[0]
+    torch.distributed.init_process_group("gloo")
+    slipstream.join(sums={sums!r})
+    named = hasattr(torch.distributed.group.WORLD, "group_name")
+    assert len(groups) == (1 if {sums!r} == "c10d" and named else 0)
+    before = groups and groups[0]._get_sequence_number_for_group()
+    torch.manual_seed(3)
+    net = torch.nn.Linear(700, 100)
+    opt = slipstream.Optimizer(torch.optim.SGD(net.parameters(), lr=0.1), net, "ssgd")
+    torch.manual_seed(slipstream.rank())
+    for step in range(3):
+        opt.zero_grad()
+        net(torch.randn(8, 700)).square().mean().backward()
+        opt.step()
+    assert opt.agreement()
+    opt.finish()
+    assert not groups or groups[0]._get_sequence_number_for_group() >= before + 3, "the group made the sums"
+    summed = torch.ones(1)
+    torch.distributed.all_reduce(summed)  # the first group is still its owner's
+    print(summed.item(), [t.detach().double().sum().item().hex() for t in net.parameters()])
+    """
+
+
+def test_dense_sums_may_be_made_by_a_process_group_of_torch(workers):
+    mesh, group = (workers(SUMMED.format(sums=sums)) for sums in ("mesh", "c10d"))
+    for ended in mesh + group:
+        assert ended.code == 0, ended.err
+    assert len({ended.out for ended in mesh + group}) == 1, "two numbers add up to the same bits in any order"
+
+
+def test_ranks_that_want_different_sums_are_told(workers):
+    ended = workers(
+        """
+        torch.distributed.init_process_group("gloo")
+        rank = torch.distributed.get_rank()
+        slipstream.join(sums="mesh" if rank == 0 else "auto", join_timeout=3)
+        """
+    )
+    assert "ConfigError: join(sums='auto') on rank 1, 'mesh' on rank 0" in ended[1].err, ended[1].err
+    assert ended[0].code != 0, "rank 1 never joined"
+
+
 @pytest.mark.parametrize("strategy", ["local", "dasgd", "lags", "gs", "ssd", "diloco"])
 def test_weights_are_equal_on_all_ranks_after_finish(workers, strategy):
     ended = workers(

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "report/html.h"
@@ -129,12 +130,14 @@ TEST_F(Report, TheTableHasTheResultBesideTheSpeed) {
 }
 
 TEST_F(Report, ASpeedUpIsOnlyOverARunOfTheSameKind) {
-  json other = summary("ssgd");
-  other["model"] = "cnn";
-  const std::string a = write("a", other), b = write("b", summary("lags"));
-  const std::vector<slipstream::Run> runs = read_runs({a, b});
-  EXPECT_EQ(baseline_of(runs[1], runs), nullptr);
-  EXPECT_EQ(baseline_of(runs[0], runs), &runs[0]);
+  const std::string lags = write("lags", summary("lags"));
+  for (const auto& [key, value] : std::map<std::string, json>{{"model", "cnn"}, {"workers", 3}, {"batch", 7}}) {
+    json other = summary("ssgd");
+    other[key] = value;
+    const std::vector<slipstream::Run> runs = read_runs({write("other " + key, other), lags});
+    EXPECT_EQ(baseline_of(runs[1], runs), nullptr) << key;
+    EXPECT_EQ(baseline_of(runs[0], runs), &runs[0]) << key;
+  }
 }
 
 TEST_F(Report, WhatRunsHoldIsTextEverywhere) {

@@ -77,6 +77,16 @@ TEST(AutoSgd, MeasuresAgainWhereTheLinkChanges) {
   EXPECT_EQ(told(result.ranks[0]), told(result.ranks[2]));
 }
 
+TEST(AutoSgd, StepsThatAreLongAndShortInTurnAreNoChange) {
+  const FixedChooser chooser("topk");
+  auto job = auto_job(chooser, {"measure_steps=6", "try_steps=10", "watch_steps=21"}, 200);
+  job.compute_seconds = 0.05;
+  job.step_factors = {{1, 8}};  // an odd number of steps has more of either in turn
+  const auto result = run_sim_job(job);
+  ASSERT_TRUE(result.agreement());
+  EXPECT_EQ(chooser.asked.size(), 1U) << told(result.ranks[0]);
+}
+
 TEST(AutoSgd, AResumedRunGoesOnWithWhatWasChosen) {
   const FixedChooser chooser("topk");
   auto job = auto_job(chooser, {"measure_steps=6", "try_steps=10"}, 30);
@@ -130,6 +140,19 @@ TEST(PlanChooser, TakesListsOnASlowLinkAndDenseStepsOnAFastOne) {
   job.world.link = {0.000001, 1e9};
   const auto fast = run_sim_job(job);
   EXPECT_NE(fast.ranks[0].steps[5].news.find("chose ssgd"), std::string::npos) << told(fast.ranks[0]);
+}
+
+// The same figures but for the dense steps: where they took longer than bytes and computing explain, bytes cost more.
+TEST(PlanChooser, TakesFewerBytesWhereDenseStepsTookLongerThanTheyShould) {
+  const Registry registry = Registry::builtin();
+  const PlanChooser chooser(registry, false);
+  const FlatModel model({{"a", 400'000, 1}, {"b", 400'000, 1}});
+  const OptimizerOptions optimizer;
+  JobProfile job{model, 2, {0.010, 0.005}, 0, 0.015, {}, optimizer};
+  job.link.sum = job.link.gather = {0.00001, 1.0 / 2e10};
+  EXPECT_EQ(chooser.choose(job, false).strategy, "ssgd");
+  job.dense_step_s = 0.030;
+  EXPECT_NE(chooser.choose(job, false).strategy, "ssgd");
 }
 
 }  // namespace

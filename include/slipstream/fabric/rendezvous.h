@@ -27,8 +27,9 @@ struct Rendezvous {
   // supervisor or, without either, the same for every job: then only the network keeps strangers out.
   std::array<std::byte, 32> key{};
   bool encrypted = false;
-  int streams = 0;            // connections to each peer; 0: chosen by distance
-  std::string sums = "auto";  // engine of dense sums: c10d, mesh or auto
+  int streams = 0;                 // connections to each peer; 0: chosen by distance
+  std::string sums = "auto";       // engine of dense sums: c10d, mesh or auto
+  std::string process_group = {};  // c10d sums by this group, which the program has made; empty: by one of our own
 
   std::function<bool()> interrupted{};  // true: the user wants to stop; polled while waiting for others
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -38,8 +39,13 @@ struct Bucket {
 
 class FlatModel {
  public:
-  // In registration order. Weights and gradients start as zeros.
-  explicit FlatModel(const std::vector<Parameter>& parameters);
+  // `count` floats that are zero, at the start of a cache line.
+  using Buffer = std::shared_ptr<float[]>;
+  static Buffer allocate(std::size_t count);
+
+  // In registration order. Weights and gradients start as zeros, in two buffers that `memory` makes.
+  explicit FlatModel(const std::vector<Parameter>& parameters,
+                     const std::function<Buffer(std::size_t)>& memory = allocate);
 
   std::size_t count() const { return count_; }
   std::span<float> weights() { return {weights_.get(), count_}; }
@@ -52,16 +58,9 @@ class FlatModel {
   const Slot& slot_at(std::size_t offset) const;
 
  private:
-  struct Free {
-    void operator()(float* p) const;
-  };
-  using Buffer = std::unique_ptr<float[], Free>;
-  static Buffer allocate(std::size_t count);
-
   std::vector<Slot> slots_;
   std::size_t count_ = 0;
-  Buffer weights_;  // aligned to a cache line
-  Buffer grads_;
+  Buffer weights_, grads_;
 };
 
 }  // namespace slipstream

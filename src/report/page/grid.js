@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The bars of a comparison: a figure for each scenario and quantity, a bar for each contender, with a line from the least
+// The bars of a comparison or a plan: a figure for each scenario and quantity, a bar for each contender, with a line from the least
 // to the largest value of its seeds and repeats. Everything stands in the tables as well. `grid` is null in a report of
 // runs that are no comparison.
 //
@@ -62,7 +62,7 @@ function makeGrid(grid, figure, plot, scale, colour) {
                    tooltip: { callbacks: { label: (item) => {
                      const [middle, from, to] = spreads[item.dataIndex].map((v) => +v.toPrecision(4));
                      return `${middle} ${quantity.unit}` + (from === to ? "" : `, from ${from} to ${to}`) +
-                            (point ? "" : `; result ${shown[item.dataIndex].result}`);
+                            (point || !shown[item.dataIndex].result ? "" : `; result ${shown[item.dataIndex].result}`);
                    } } } },
       },
     });

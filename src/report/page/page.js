@@ -7,7 +7,7 @@
 (function () {
   "use strict";
   let data = JSON.parse(document.getElementById("data").textContent);
-  let group = data.runs[0].group, runs = [];  // those of the group, which are drawn
+  let group = data.runs.length ? data.runs[0].group : "", runs = [];  // those of the group, which are drawn
   const showGroup = () => { runs = data.runs.filter((run) => run.group === group); };
   const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)");
   const colour = (name) => getComputedStyle(root).getPropertyValue("--" + name).trim();
@@ -140,6 +140,7 @@
                     test_loss: ["Test loss", "Mean loss on the test set"] };
   const grid = JSON.parse(byId("grid-data").textContent);
   function drawPlots() {
+    if (!data.runs.length) return;  // a plan, or a comparison in which all runs failed
     if (data.runs.some((r) => r.losses.length)) {
       curves(figure("curves", "Training loss", `${data.live ? "Of rank 0" : "Mean over all ranks"}; each of at most 100 points is the mean of equally many steps`),
              "losses", "loss", (run) => run.losses.length);
@@ -150,7 +151,7 @@
     }
     if (!grid && data.runs.length > 1 && data.runs.some((r) => r.speedup !== null)) {
       bars(figure("bars", "Speed-up over ssgd, and the result of each run",
-                  "Samples per second over those of the first ssgd run with the same task, model and network; no bar where there is none"),
+                  "Samples per second over those of the first ssgd run with the same task, model, network, workers and batch; no bar where there is none"),
            "× the samples per second of ssgd", [{ name: "speed-up", ink: "accent", values: runs.map((r) => r.speedup) }], "×");
     }
     if (data.runs.some((r) => PHASES.some((p) => r.phases[p] > 0))) {
@@ -208,7 +209,7 @@
     drawTimeline();
   }
 
-  byId("plots").hidden = false;
+  byId("plots").hidden = !data.runs.length;
   const gridPlots = makeGrid(grid, figure, plot, scale, colour);
   const groups = [...new Set(data.runs.map((run) => run.group))];
   byId("groups").hidden = groups.length < 2;
